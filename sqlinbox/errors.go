@@ -1,0 +1,33 @@
+package sqlinbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// transientError tells middleware.IsTransient that the same delivery can succeed later.
+type transientError struct{ error }
+
+func (e transientError) Transient() bool { return true }
+
+func (e transientError) Unwrap() error { return e.error }
+
+func withTransience(err error, class errorClass) error {
+	if class == permanent {
+		return err
+	}
+	return transientError{err}
+}
+
+// commitError says what is known after a COMMIT that did not succeed: mostly, nothing.
+func commitError(ctx context.Context, err error) error {
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil {
+		return ErrTransactionEnded
+	}
+	if ctxErr := ctx.Err(); ctxErr != nil {
+		return fmt.Errorf("delivery ended before the commit: %w", errors.Join(ctxErr, err))
+	}
+	return fmt.Errorf("cannot commit; if a statement of the handler failed, return its error from the handler: %w", err)
+}
