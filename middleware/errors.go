@@ -90,6 +90,8 @@ func (e *DeliveryError) sentinel() error {
 		return ErrUnsupportedContract
 	case OutcomeInFlight:
 		return ErrInFlight
+	case OutcomeError:
+		return ErrAckedBeforeCommit
 	default:
 		return ErrUnidentified
 	}
@@ -103,10 +105,11 @@ func IsPoison(err error) bool {
 	return errors.As(err, &delivery) && delivery.Outcome.poisons()
 }
 
-// IsTransient tells whether err is of a delivery that can succeed later as it is: another delivery of the
-// key is in flight, or the store says so of its database (an error with Transient() bool).
+// IsTransient tells whether err is of a delivery that can come to its outcome later as it is: another delivery
+// of the key is in flight, the poison queue cannot be reached, or the store says so of its database (an error
+// with Transient() bool).
 func IsTransient(err error) bool {
-	if errors.Is(err, ErrInFlight) {
+	if errors.Is(err, ErrInFlight) || errors.Is(err, errPoisonPublish) {
 		return true
 	}
 	var transient interface{ Transient() bool }

@@ -84,7 +84,9 @@ func (q PoisonQueue) publish(msg *message.Message, reason *DeliveryError) error 
 	}
 
 	if err := q.Publisher.Publish(q.Topic, poisoned); err != nil {
-		return fmt.Errorf("cannot publish to the poison queue %q: %w", q.Topic, err)
+		return fmt.Errorf("%w %q: %w", errPoisonPublish, q.Topic, err)
 	}
 	return nil
 }
+
+var errPoisonPublish = errors.New("cannot publish to the poison queue")

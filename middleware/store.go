@@ -97,6 +97,11 @@ const (
 	PastHorizon
 )
 
+// IsKnown tells whether the key is in the database after this answer.
+func (d Disposition) IsKnown() bool {
+	return d == Accepted || d == KnownByKey || d == KnownByBusinessKey
+}
+
 // StoredEntry is what is known of an entry that was accepted before.
 type StoredEntry struct {
 	MessageKey      string

@@ -114,7 +114,7 @@ func (s *Store) checkBehaviour(ctx context.Context) error {
 	} {
 		entry := probe
 		step.change(&entry)
-		isNew, err := s.insertEntry(ctx, stmt, entry)
+		isNew, err := s.insertEntry(ctx, stmt, entry, time.Second)
 		if err != nil {
 			return fmt.Errorf("cannot write to table %q; give the role SELECT, INSERT, UPDATE and DELETE, on a database that is not read-only: %w", s.config.Table, err)
 		}

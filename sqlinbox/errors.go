@@ -14,6 +14,15 @@ func (e transientError) Transient() bool { return true }
 
 func (e transientError) Unwrap() error { return e.error }
 
+// misuse is a mistake in how the library is put together. Neither a retry nor the poison queue mends it:
+// middleware.NewStack leaves such messages at the broker.
+type misuse string
+
+func (m misuse) Error() string { return string(m) }
+
+// Misuse tells middleware.NewStack what kind of error this is.
+func (m misuse) Misuse() bool { return true }
+
 func withTransience(err error, class errorClass) error {
 	if class == permanent {
 		return err

@@ -27,8 +27,13 @@ type Config struct {
 	// Without it, copy the files of SchemaFS into your own migrations.
 	InitializeSchema bool
 
-	// InFlightWait is how long a delivery waits for another one of the same key. Default: 5 s.
+	// InFlightWait is how long a delivery waits for another one of the same key, from whatever process.
+	// Default: 5 s.
 	InFlightWait time.Duration
+
+	// FailFast makes a delivery not wait for another one of the same key at all. (Where the other one is in
+	// another process, PostgreSQL's shortest wait of one millisecond is used.) InFlightWait must be zero.
+	FailFast bool
 
 	// ConflictRetries is how often a transaction that the database ended for another one's sake
 	// (serialization failure, deadlock) is run again at once. Default: 3. Negative: never.
@@ -42,7 +47,7 @@ func (c *Config) setDefaults() {
 	if c.Table == "" {
 		c.Table = "inbox"
 	}
-	if c.InFlightWait == 0 {
+	if c.InFlightWait == 0 && !c.FailFast {
 		c.InFlightWait = 5 * time.Second
 	}
 	if c.ConflictRetries == 0 {
@@ -62,6 +67,9 @@ func (c Config) Validate() error {
 	if c.InFlightWait < 0 {
 		problems = append(problems, fmt.Errorf("in-flight wait %s is negative", c.InFlightWait))
 	}
+	if c.FailFast && c.InFlightWait != 0 {
+		problems = append(problems, fmt.Errorf("FailFast does not wait, but InFlightWait is %s; set one of them", c.InFlightWait))
+	}
 	if c.TxOptions != nil && c.TxOptions.ReadOnly {
 		problems = append(problems, errors.New("TxOptions.ReadOnly is set, but the inbox writes an entry in each transaction"))
 	}
@@ -73,6 +81,7 @@ type Store struct {
 	db         *sql.DB
 	config     Config
 	statements statements
+	flights    *flights
 
 	insert *sql.Stmt
 	byKey  *sql.Stmt
@@ -93,7 +102,12 @@ func NewStore(db *sql.DB, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("invalid inbox store config: %w", err)
 	}
-	s := &Store{db: db, config: config, statements: config.Dialect.statements().withTable(config.Table)}
+	s := &Store{
+		db:         db,
+		config:     config,
+		statements: config.Dialect.statements().withTable(config.Table),
+		flights:    newFlights(),
+	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -128,32 +142,34 @@ func (s *Store) Close() error {
 //
 // What the handler did is never guessed: when the answer to COMMIT is an error, whatever it is, that error is
 // returned, and the next delivery finds the entry or does not.
-func (s *Store) Process(ctx context.Context, entry middleware.Entry, effect func(ctx context.Context) error) (middleware.Receipt, error) {
-	waited := time.Now()
+func (s *Store) Process(ctx context.Context, entry middleware.Entry, effect func(ctx context.Context) error) (receipt middleware.Receipt, err error) {
+	deadline := time.Now().Add(s.config.InFlightWait)
+	land, ok := s.flights.takeOff(ctx, entry, deadline)
+	if !ok {
+		return middleware.Receipt{Disposition: middleware.Held}, ctx.Err()
+	}
+	defer func() { land(err == nil && receipt.Disposition.IsKnown()) }()
+
 	for attempt := 0; ; attempt++ {
-		receipt, err := s.processOnce(ctx, entry, effect)
-		if err == nil {
-			return receipt, nil
+		receipt, err = s.processOnce(ctx, entry, deadline, effect)
+		if err == nil || ctx.Err() != nil {
+			return receipt, err
 		}
 		switch class := s.classify(err); {
-		case ctx.Err() != nil:
-			return receipt, err
 		case class == conflict && attempt < s.config.ConflictRetries:
 		case class == lockTimeout && errors.Is(err, errBeforeEffect):
-			if time.Since(waited) >= s.config.InFlightWait {
+			if !time.Now().Before(deadline) {
 				return middleware.Receipt{Disposition: middleware.Held}, nil
 			}
 		default:
 			return receipt, withTransience(err, class)
 		}
-		if !sleep(ctx, backoff(attempt)) {
-			return receipt, err
-		}
+		sleep(ctx, backoff(attempt))
 	}
 }
 
 // processOnce is one transaction: the entry first, because the insert of it decides whether the effect runs.
-func (s *Store) processOnce(ctx context.Context, entry middleware.Entry, effect func(ctx context.Context) error) (middleware.Receipt, error) {
+func (s *Store) processOnce(ctx context.Context, entry middleware.Entry, deadline time.Time, effect func(ctx context.Context) error) (middleware.Receipt, error) {
 	tx, err := s.db.BeginTx(ctx, s.config.TxOptions)
 	if err != nil {
 		return middleware.Receipt{}, fmt.Errorf("%w: cannot begin the transaction: %w", errBeforeEffect, err)
@@ -162,7 +178,7 @@ func (s *Store) processOnce(ctx context.Context, entry middleware.Entry, effect 
 	// was cancelled gives its connection back, too.
 	defer func() { _ = tx.Rollback() }()
 
-	isNew, err := s.insertEntry(ctx, tx.StmtContext(ctx, s.insert), entry)
+	isNew, err := s.insertEntry(ctx, tx.StmtContext(ctx, s.insert), entry, time.Until(deadline))
 	if err != nil {
 		return middleware.Receipt{}, fmt.Errorf("%w: cannot insert the entry: %w", errBeforeEffect, err)
 	}
@@ -191,12 +207,12 @@ var errBeforeEffect = errors.New("inbox")
 var errVanished = errors.New("the entry in the way has vanished")
 
 // insertEntry runs the insert statement and tells whether it wrote the entry.
-func (s *Store) insertEntry(ctx context.Context, insert *sql.Stmt, entry middleware.Entry) (isNew bool, err error) {
+func (s *Store) insertEntry(ctx context.Context, insert *sql.Stmt, entry middleware.Entry, wait time.Duration) (isNew bool, err error) {
 	var ignored any
 	err = insert.QueryRowContext(ctx,
 		entry.Consumer, entry.MessageKey, nullable(entry.EventType), nullable(entry.Source),
 		nullable(entry.BusinessKey), entry.PayloadHash, nullable(entry.ContractVersion), nullable(entry.TenantID),
-		s.config.Dialect.instant(entry.ReceivedAt), retentionSeconds(entry), s.config.Dialect.wait(s.config.InFlightWait),
+		s.config.Dialect.instant(entry.ReceivedAt), retentionSeconds(entry), s.config.Dialect.wait(wait),
 	).Scan(&ignored)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -300,14 +316,12 @@ func backoff(attempt int) time.Duration {
 	return time.Duration(rand.Int64N(int64(ceiling))) + time.Millisecond
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return false
 	case <-timer.C:
-		return true
 	}
 }
 

@@ -12,18 +12,18 @@ import (
 
 var (
 	// ErrNoTransaction is returned when a context carries no transaction of an inbox.
-	ErrNoTransaction = errors.New("no transaction in context; is Inbox.Middleware added to the router or to this handler?")
+	ErrNoTransaction error = misuse("no transaction in context; is Inbox.Middleware added to the router or to this handler?")
 
 	// ErrRepeatedCall is returned when a handler is called a second time in one transaction, so that what
 	// the first call wrote would be committed as well.
-	ErrRepeatedCall = errors.New("handler was called again in the same transaction; Retry belongs outside of the inbox: Recoverer, PoisonQueue, Retry, Timeout, Inbox, handler")
+	ErrRepeatedCall error = misuse("handler was called again in the same transaction; Retry belongs outside of the inbox: Recoverer, PoisonQueue, Retry, Timeout, Inbox, handler")
 
 	// ErrHiddenFailure is returned when the handler failed, but something between it and the inbox made a
 	// success of that.
-	ErrHiddenFailure = errors.New("handler failed, but a middleware between the inbox and the handler hid the error (PoisonQueue or Recoverer inside the inbox, or cqrs with AckCommandHandlingErrors); it belongs outside of the inbox")
+	ErrHiddenFailure error = misuse("handler failed, but a middleware between the inbox and the handler hid the error (PoisonQueue or Recoverer inside the inbox, or cqrs with AckCommandHandlingErrors); it belongs outside of the inbox")
 
 	// ErrTransactionEnded is returned when the handler itself ended the transaction of the inbox.
-	ErrTransactionEnded = errors.New("handler ended the inbox's transaction; leave Commit and Rollback to the inbox, and return an error to roll back")
+	ErrTransactionEnded error = misuse("handler ended the inbox's transaction; leave Commit and Rollback to the inbox, and return an error to roll back")
 )
 
 // unitOfWork is one transaction of the inbox with what was noted of the handler that runs in it.
