@@ -137,6 +137,7 @@ func (d *delivery) collision(stored StoredEntry) Collision {
 		PayloadHash: d.entry.PayloadHash,
 		StoredHash:  stored.PayloadHash,
 		AcceptedAt:  stored.ProcessedAt,
+		Redriven:    redrivenCount(d.msg),
 	}
 }
 

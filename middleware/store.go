@@ -30,9 +30,9 @@ type Store interface {
 type CollisionStore interface {
 	Store
 
-	// RecordCollision counts one delivery of the collision. For the first one it calls publish before the
-	// count is kept; when publish fails, nothing is counted and its error is returned. A crash between the
-	// two may publish a second copy, never none.
+	// RecordCollision counts one delivery of the collision. For the first one, and for the first one with
+	// another Redriven, it calls publish before the count is kept; when publish fails, nothing is counted and
+	// its error is returned. A crash between the two may publish a second copy, never none.
 	RecordCollision(ctx context.Context, collision Collision, publish func(ctx context.Context) error) error
 }
 
@@ -122,4 +122,7 @@ type Collision struct {
 	PayloadHash string
 	StoredHash  string
 	AcceptedAt  time.Time
+
+	// Redriven is how often the message was redriven, by its own account.
+	Redriven int
 }

@@ -23,6 +23,7 @@ var expectedColumns = map[string][]string{
 	"_consumers": {"consumer_name", "owner", "retention", "horizon", "purged_entries", "purged_at"},
 	"_collisions": {
 		"consumer_name", "message_id", "payload_hash", "stored_hash", "accepted_at", "first_seen_at", "last_seen_at", "deliveries",
+		"redriven", "deliveries_since_poisoned",
 	},
 }
 
@@ -130,9 +131,9 @@ func (s *Store) checkBehaviour(ctx context.Context) error {
 	if stored.PayloadHash != probe.PayloadHash {
 		return fmt.Errorf("table %q gives back payload hash %q instead of %q", s.config.Table, stored.PayloadHash, probe.PayloadHash)
 	}
-	var deliveries int64
+	var sincePoisoned int64
 	err = tx.QueryRowContext(ctx, s.statements.recordCollision,
-		probe.Consumer, probe.MessageKey, "other", probe.PayloadHash, s.config.Dialect.instant(probe.ReceivedAt)).Scan(&deliveries)
+		probe.Consumer, probe.MessageKey, "other", probe.PayloadHash, s.config.Dialect.instant(probe.ReceivedAt), 0).Scan(&sincePoisoned)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("cannot write to table %q; give the role SELECT, INSERT, UPDATE and DELETE: %w", s.config.Table+"_collisions", err)
 	}

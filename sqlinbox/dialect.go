@@ -44,8 +44,9 @@ type statements struct {
 	//  1 result_reference 2 consumer_name 3 message_id
 	setResult string
 
-	// recordCollision counts one delivery of a collision and returns how many there were.
-	//  1 consumer_name 2 message_id 3 payload_hash 4 stored_hash 5 accepted_at
+	// recordCollision counts one delivery of a collision and returns how many there were since the last copy
+	// went to the poison queue, this one included.
+	//  1 consumer_name 2 message_id 3 payload_hash 4 stored_hash 5 accepted_at 6 redriven
 	recordCollision string
 
 	// lockSchema makes sure that one process at a time changes the schema. Empty: the transaction does.

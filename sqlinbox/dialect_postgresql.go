@@ -59,14 +59,19 @@ SET result_reference = $1, processed_at = clock_timestamp()
 WHERE consumer_name = $2 AND message_id = $3`,
 
 		// The row lock that the upsert takes makes deliveries of one collision queue up, so that only one
-		// of them finds itself the first.
+		// of them finds itself the first. A redriven message was taken off the poison queue: its next
+		// collision is a first one again, or the message would be lost.
 		recordCollision: `
 INSERT INTO inbox_collisions (consumer_name, message_id, payload_hash, stored_hash, accepted_at,
-                              first_seen_at, last_seen_at, deliveries)
-VALUES ($1, $2, $3, $4, $5::timestamptz, now(), now(), 1)
+                              first_seen_at, last_seen_at, deliveries, redriven, deliveries_since_poisoned)
+VALUES ($1, $2, $3, $4, $5::timestamptz, now(), now(), 1, $6, 1)
 ON CONFLICT (consumer_name, message_id, payload_hash)
-DO UPDATE SET deliveries = inbox_collisions.deliveries + 1, last_seen_at = now()
-RETURNING deliveries`,
+DO UPDATE SET deliveries = inbox_collisions.deliveries + 1,
+    deliveries_since_poisoned = CASE WHEN inbox_collisions.redriven = excluded.redriven
+                                     THEN inbox_collisions.deliveries_since_poisoned + 1 ELSE 1 END,
+    redriven = excluded.redriven,
+    last_seen_at = now()
+RETURNING deliveries_since_poisoned`,
 
 		// CREATE TABLE IF NOT EXISTS is not safe against another one that runs at the same moment. The number
 		// is arbitrary; it belongs to this library.

@@ -52,11 +52,15 @@ WHERE consumer_name = $2 AND message_id = $3`,
 
 		recordCollision: `
 INSERT INTO inbox_collisions (consumer_name, message_id, payload_hash, stored_hash, accepted_at,
-                              first_seen_at, last_seen_at, deliveries)
-VALUES ($1, $2, $3, $4, $5, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 1)
+                              first_seen_at, last_seen_at, deliveries, redriven, deliveries_since_poisoned)
+VALUES ($1, $2, $3, $4, $5, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 1, $6, 1)
 ON CONFLICT (consumer_name, message_id, payload_hash)
-DO UPDATE SET deliveries = inbox_collisions.deliveries + 1, last_seen_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-RETURNING deliveries`,
+DO UPDATE SET deliveries = inbox_collisions.deliveries + 1,
+    deliveries_since_poisoned = CASE WHEN inbox_collisions.redriven = excluded.redriven
+                                     THEN inbox_collisions.deliveries_since_poisoned + 1 ELSE 1 END,
+    redriven = excluded.redriven,
+    last_seen_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+RETURNING deliveries_since_poisoned`,
 
 		columns: `SELECT name FROM pragma_table_info($1)`,
 	}

@@ -273,15 +273,15 @@ func (s *Store) RecordCollision(ctx context.Context, collision middleware.Collis
 	}
 	defer func() { _ = tx.Rollback() }()
 
-	var deliveries int64
+	var sincePoisoned int64
 	err = tx.QueryRowContext(ctx, s.statements.recordCollision,
 		collision.Consumer, collision.MessageKey, collision.PayloadHash, collision.StoredHash,
-		s.config.Dialect.instant(collision.AcceptedAt),
-	).Scan(&deliveries)
+		s.config.Dialect.instant(collision.AcceptedAt), collision.Redriven,
+	).Scan(&sincePoisoned)
 	if err != nil {
 		return withTransience(fmt.Errorf("cannot record the collision: %w", err), s.classify(err))
 	}
-	if deliveries == 1 {
+	if sincePoisoned == 1 {
 		if err := publish(ctx); err != nil {
 			return err
 		}

@@ -48,5 +48,7 @@ CREATE TABLE IF NOT EXISTS inbox_collisions (
     first_seen_at timestamptz NOT NULL,
     last_seen_at  timestamptz NOT NULL,
     deliveries    bigint NOT NULL,
+    redriven      bigint NOT NULL, -- how often the last delivery was redriven, by its own account
+    deliveries_since_poisoned bigint NOT NULL, -- 1: this delivery put a copy into the poison queue
     PRIMARY KEY (consumer_name, message_id, payload_hash)
 );

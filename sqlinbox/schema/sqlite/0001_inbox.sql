@@ -48,5 +48,7 @@ CREATE TABLE IF NOT EXISTS inbox_collisions (
     first_seen_at TEXT NOT NULL,
     last_seen_at  TEXT NOT NULL,
     deliveries    INTEGER NOT NULL,
+    redriven      INTEGER NOT NULL, -- how often the last delivery was redriven, by its own account
+    deliveries_since_poisoned INTEGER NOT NULL, -- 1: this delivery put a copy into the poison queue
     PRIMARY KEY (consumer_name, message_id, payload_hash)
 ) WITHOUT ROWID;
