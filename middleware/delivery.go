@@ -63,7 +63,6 @@ func (d *delivery) refusal() error {
 		return ErrNestedInbox
 	}
 	if isAcked(d.msg) {
-		d.acked = true
 		return ErrAckedBeforeCommit
 	}
 	return nil
@@ -155,7 +154,7 @@ func (d *delivery) settle() {
 	if d.err != nil {
 		d.restoreMessage()
 	}
-	d.acked = d.acked || isAcked(d.msg)
+	d.acked = isAcked(d.msg)
 	d.msg.SetContext(d.ctx)
 	d.log()
 	d.observe()

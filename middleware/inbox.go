@@ -89,7 +89,7 @@ func (i *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
 // deliver is the whole algorithm. A nil error is an ack.
 func (i *Inbox) deliver(d *delivery, h message.HandlerFunc) error {
 	if err := d.refusal(); err != nil {
-		return i.refuse(d, err)
+		return i.fail(d, err)
 	}
 
 	entry, outcome, err := d.handler.identify(d.msg, d.receivedAt)
@@ -102,7 +102,7 @@ func (i *Inbox) deliver(d *delivery, h message.HandlerFunc) error {
 		return i.handle(ctx, d, h)
 	})
 	if err != nil {
-		return err
+		return i.fail(d, err)
 	}
 
 	switch receipt.Disposition {
@@ -178,15 +178,17 @@ func (i *Inbox) poison(d *delivery, outcome Outcome, stored StoredEntry, cause e
 	}
 }
 
-// refuse returns the error of a delivery that must not reach the handler. A message that was acked already
-// cannot be delivered again: a copy of it goes to the poison queue, so that it is not lost.
-func (i *Inbox) refuse(d *delivery, err error) error {
-	if !d.acked || !i.config.PoisonQueue.configured() {
+// fail returns err to the router, which nacks. A message that was acked already cannot be delivered again: a
+// copy of it goes to the poison queue, so that it is not lost.
+func (i *Inbox) fail(d *delivery, err error) error {
+	if !isAcked(d.msg) || !i.config.PoisonQueue.configured() {
 		return err
 	}
+	d.restoreMessage()
 	d.entry.Consumer = d.handler.Consumer
 	d.poisoned = true
-	return errors.Join(err, i.config.PoisonQueue.publish(d.msg, d.failure(OutcomeError, StoredEntry{}, nil)))
+	reason := d.failure(OutcomeError, StoredEntry{}, err)
+	return errors.Join(reason, i.config.PoisonQueue.publish(d.msg, reason))
 }
 
 // Plugin is a router plugin: at start it refuses a name in InboxConfig.Handlers that the router does not
