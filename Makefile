@@ -37,7 +37,7 @@ test_codecov: compiler ## as test, and writes coverage.out
 
 .PHONY: test-embedded
 test-embedded: ## only what needs no server, and nothing but Go
-	INBOX_TEST_EMBEDDED=1 $(GO_TEST) $(PKG)
+	$(GO_TEST) -tags embedded $(PKG)
 
 .PHONY: compiler
 compiler:
