@@ -2,6 +2,9 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -12,7 +15,8 @@ var ErrNoKey = errors.New("no key")
 // KeyExtractor finds a key, or another short text, in a message.
 //
 // An extractor is safe for concurrent use, neither keeps nor changes the message, and gives the same
-// answer for every delivery of one message.
+// answer for every delivery of one message. If it has a method Validate() error, NewInbox calls it once and
+// refuses the configuration on an error.
 type KeyExtractor interface {
 	// ExtractKey returns an error that wraps ErrNoKey when the message does not have the key, and
 	// another error when it cannot tell.
@@ -25,4 +29,117 @@ type KeyFunc func(msg *message.Message) (string, error)
 // ExtractKey calls f.
 func (f KeyFunc) ExtractKey(msg *message.Message) (string, error) {
 	return f(msg)
+}
+
+// KeyFromUUID is the message's UUID.
+var KeyFromUUID KeyExtractor = KeyFunc(func(msg *message.Message) (string, error) {
+	if msg.UUID == "" {
+		return "", fmt.Errorf("%w: the message has no UUID; configure a Key that the producer sets", ErrNoKey)
+	}
+	return msg.UUID, nil
+})
+
+// ConstantKey is always text. Alone it identifies nothing; in JoinKeys it names the action.
+func ConstantKey(text string) KeyExtractor {
+	return constantKey(text)
+}
+
+type constantKey string
+
+func (k constantKey) ExtractKey(*message.Message) (string, error) {
+	return string(k), nil
+}
+
+func (k constantKey) Validate() error {
+	if k == "" {
+		return errors.New("ConstantKey is empty")
+	}
+	return nil
+}
+
+// JoinKeys is all of extractors joined into one key, from which each part can be told again: every part is
+// written as its length in bytes, a colon and its text, with a plus sign between parts ("3:a|b+1:c"). This form is
+// stored and does not change.
+//
+// When a part has no key or cannot be told, neither has the whole.
+func JoinKeys(extractors ...KeyExtractor) KeyExtractor {
+	return joinedKeys(extractors)
+}
+
+type joinedKeys []KeyExtractor
+
+func (k joinedKeys) ExtractKey(msg *message.Message) (string, error) {
+	parts := make([]string, len(k))
+	for i, extractor := range k {
+		part, err := extractor.ExtractKey(msg)
+		if err == nil && part == "" {
+			err = fmt.Errorf("%w: it is empty", ErrNoKey)
+		}
+		if err != nil {
+			return "", fmt.Errorf("part %d of the joined key: %w", i+1, err)
+		}
+		parts[i] = part
+	}
+	return joinParts(parts...), nil
+}
+
+func joinParts(parts ...string) string {
+	var joined strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			joined.WriteByte('+')
+		}
+		joined.WriteString(strconv.Itoa(len(part)))
+		joined.WriteByte(':')
+		joined.WriteString(part)
+	}
+	return joined.String()
+}
+
+func (k joinedKeys) Validate() error { return validateExtractors("JoinKeys", k) }
+
+// FirstKey is the key of the first of extractors that has one. Only ErrNoKey moves on to the next: an
+// extractor that cannot tell ends the search, so that a damaged message does not get another identity.
+func FirstKey(extractors ...KeyExtractor) KeyExtractor {
+	return firstKey(extractors)
+}
+
+type firstKey []KeyExtractor
+
+func (k firstKey) ExtractKey(msg *message.Message) (string, error) {
+	var reasons []error
+	for _, extractor := range k {
+		key, err := extractor.ExtractKey(msg)
+		if err == nil && key == "" {
+			err = fmt.Errorf("%w: it is empty", ErrNoKey)
+		}
+		if err == nil {
+			return key, nil
+		}
+		if !errors.Is(err, ErrNoKey) {
+			return "", err
+		}
+		reasons = append(reasons, err)
+	}
+	return "", errors.Join(reasons...)
+}
+
+func (k firstKey) Validate() error { return validateExtractors("FirstKey", k) }
+
+func validateExtractors(name string, extractors []KeyExtractor) error {
+	if len(extractors) == 0 {
+		return fmt.Errorf("%s has no extractors", name)
+	}
+	var problems []error
+	for i, extractor := range extractors {
+		if extractor == nil {
+			problems = append(problems, fmt.Errorf("extractor %d of %s is nil", i+1, name))
+		}
+		if validator, ok := extractor.(interface{ Validate() error }); ok {
+			if err := validator.Validate(); err != nil {
+				problems = append(problems, fmt.Errorf("extractor %d of %s: %w", i+1, name, err))
+			}
+		}
+	}
+	return errors.Join(problems...)
 }

@@ -1,0 +1,295 @@
+package middleware_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/watermill-inbox/watermill-inbox/middleware"
+)
+
+func payload(text string) *message.Message {
+	return message.NewMessage("uuid", []byte(text))
+}
+
+func metadata(pairs ...string) *message.Message {
+	msg := message.NewMessage("uuid", nil)
+	for i := 0; i < len(pairs); i += 2 {
+		msg.Metadata.Set(pairs[i], pairs[i+1])
+	}
+	return msg
+}
+
+func validate(extractor middleware.KeyExtractor) error {
+	if validator, ok := extractor.(interface{ Validate() error }); ok {
+		return validator.Validate()
+	}
+	return nil
+}
+
+func TestKeyFromJSONReadsTheScalarAtThePointer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ reason, pointer, payload, want string }{
+		{"a string", "/id", `{"id":"o-1"}`, "o-1"},
+		{"nested", "/order/id", `{"order":{"x":[1,{}],"id":"o-1"},"id":"other"}`, "o-1"},
+		{"white space and order do not matter", "/order/id", " {\n\"id\":\"other\",\"order\" : { \"id\" : \"o-1\" , \"x\":2} } ", "o-1"},
+		{"an array's element", "/lines/1/sku", `{"lines":[{"sku":"a"},{"sku":"b"},{"sku":"c"}]}`, "b"},
+		{"an integer", "/id", `{"id":9007199254740993}`, "9007199254740993"},
+		{"a negative integer", "/id", `{"id":-7}`, "-7"},
+		{"zero", "/id", `{"id":0}`, "0"},
+		{"a truth value", "/urgent", `{"urgent":true}`, "true"},
+		{"escapes in the payload", "/id", `{"id":"\u006f-1"}`, "o-1"},
+		{"an escaped name in the payload", "/id", `{"\u0069d":"o-1"}`, "o-1"},
+		{"a slash and a tilde in the name", "/a~1b~0c", `{"a/b~c":"o-1"}`, "o-1"},
+		{"an empty name", "/", `{"":"o-1"}`, "o-1"},
+		{"a dot is no path", "/a.b", `{"a":{"b":"x"},"a.b":"o-1"}`, "o-1"},
+		{"a number as a member's name", "/0", `{"0":"o-1"}`, "o-1"},
+		{"a surrogate pair", "/id", `{"id":"\ud83d\ude00"}`, "😀"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			t.Parallel()
+			extractor := middleware.KeyFromJSON(c.pointer)
+			require.NoError(t, validate(extractor))
+			key, err := extractor.ExtractKey(payload(c.payload))
+			require.NoError(t, err)
+			require.Equal(t, c.want, key)
+		})
+	}
+}
+
+func TestKeyFromJSONTellsWhatIsNotThereFromWhatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason, pointer, payload string
+		noKey                    bool
+		says                     string
+	}{
+		{"missing", "/id", `{}`, true, "missing"},
+		{"null", "/id", `{"id":null}`, true, "null"},
+		{"empty", "/id", `{"id":""}`, true, "empty"},
+		{"missing below a scalar", "/id/x", `{"id":"o-1"}`, true, "missing"},
+		{"index behind the end", "/1", `["a"]`, true, "missing"},
+		{"index with a leading zero", "/00", `["a"]`, true, "missing"},
+		{"the element after the last", "/-", `["a"]`, true, "missing"},
+		{"a name in an array", "/id", `[{"id":"o-1"}]`, true, "missing"},
+		{"case matters", "/ID", `{"id":"o-1"}`, true, "missing"},
+		{"an object", "/id", `{"id":{}}`, false, "object"},
+		{"an array", "/id", `{"id":["o-1"]}`, false, "array"},
+		{"a fraction", "/id", `{"id":1.0}`, false, "integer"},
+		{"an exponent", "/id", `{"id":1e3}`, false, "integer"},
+		{"minus zero", "/id", `{"id":-0}`, false, "integer"},
+		{"a member twice", "/id", `{"id":"a","id":"a"}`, false, "twice"},
+		{"a member twice, once escaped", "/id", `{"id":"a","\u0069d":"b"}`, false, "twice"},
+		{"a member on the way twice", "/o/id", `{"o":{"id":"a"},"o":{}}`, false, "twice"},
+		{"not JSON", "/id", `id=o-1`, false, "not JSON"},
+		{"empty payload", "/id", ``, false, "not JSON"},
+		{"cut off", "/id", `{"id":"o-1"`, false, "not JSON"},
+		{"trailing data", "/id", `{"id":"o-1"} {}`, false, "not JSON"},
+		{"a byte order mark", "/id", "\ufeff{\"id\":\"o-1\"}", false, "not JSON"},
+		{"invalid UTF-8 in the key", "/id", "{\"id\":\"o-\xff\"}", false, "not JSON"},
+		{"invalid UTF-8 elsewhere", "/id", "{\"id\":\"o-1\",\"x\":\"\xff\"}", false, "not JSON"},
+		{"a lone surrogate", "/id", `{"id":"o-\ud83d"}`, false, "replaced"},
+		{"a replacement character", "/id", `{"id":"o-\ufffd"}`, false, "replaced"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			t.Parallel()
+			_, err := middleware.KeyFromJSON(c.pointer).ExtractKey(payload(c.payload))
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, c.noKey, errors.Is(err, middleware.ErrNoKey))
+			require.NotContains(t, err.Error(), "o-1", "the error quotes the payload")
+		})
+	}
+}
+
+func TestKeyFromJSONRefusesAPointerThatNamesNothing(t *testing.T) {
+	t.Parallel()
+	for reason, pointer := range map[string]string{
+		"whole document":    "",
+		"no slash":          "id",
+		"a path with dots":  "order.id",
+		"unfinished escape": "/a~",
+		"unknown escape":    "/a~2",
+		"invalid UTF-8":     "/\xff",
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			extractor := middleware.KeyFromJSON(pointer)
+			require.Error(t, validate(extractor))
+			_, err := extractor.ExtractKey(payload(`{"id":"o-1"}`))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, middleware.ErrNoKey)
+		})
+	}
+}
+
+func TestKeyFromJSONSurvivesDeepNesting(t *testing.T) {
+	t.Parallel()
+	for reason, text := range map[string]string{
+		"brackets":          strings.Repeat("[", 20<<20),
+		"members":           strings.Repeat(`{"id":`, 1<<20),
+		"closed, but deep":  strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20),
+		"below a sibling":   `{"x":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `,"id":"a"}`,
+		"a key of 16 MB":    `{"other":"` + strings.Repeat("k", 16<<20) + `"}`,
+		"a million members": "{" + strings.Repeat(`"k":1,`, 1<<20) + `"k":1}`,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			_, err := middleware.KeyFromJSON("/id").ExtractKey(payload(text))
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestJoinedKeysCanBeToldApart(t *testing.T) {
+	t.Parallel()
+	join := func(parts ...string) string {
+		extractors := make([]middleware.KeyExtractor, len(parts))
+		for i, part := range parts {
+			extractors[i] = middleware.ConstantKey(part)
+		}
+		key, err := middleware.JoinKeys(extractors...).ExtractKey(payload(""))
+		require.NoError(t, err)
+		return key
+	}
+	require.Equal(t, "3:a|b+1:c", join("a|b", "c"))
+	require.NotEqual(t, join("a", "b:c"), join("a:b", "c"))
+	require.NotEqual(t, join("a+1:b"), join("a", "b"))
+
+	seen := map[string][]string{}
+	letters := []string{"a", ":", "+", "1", "0", "|", "\x00", "é"}
+	for range 50_000 {
+		var parts []string
+		for range 1 + rand.IntN(3) {
+			var part string
+			for range 1 + rand.IntN(4) {
+				part += letters[rand.IntN(len(letters))]
+			}
+			parts = append(parts, part)
+		}
+		key := join(parts...)
+		if other, ok := seen[key]; ok {
+			require.Equal(t, other, parts, "both are %q", key)
+		}
+		seen[key] = parts
+	}
+}
+
+func TestJoinedKeysNeedEveryPart(t *testing.T) {
+	t.Parallel()
+	extractor := middleware.JoinKeys(middleware.ConstantKey("create"), middleware.KeyFromJSON("/opportunity"), middleware.KeyFromJSON("/meeting"))
+	for reason, text := range map[string]string{
+		"missing": `{"opportunity":"o"}`,
+		"null":    `{"opportunity":"o","meeting":null}`,
+		"empty":   `{"opportunity":"o","meeting":""}`,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			_, err := extractor.ExtractKey(payload(text))
+			require.ErrorIs(t, err, middleware.ErrNoKey)
+			require.ErrorContains(t, err, "part 3")
+		})
+	}
+}
+
+func TestFirstKeyMovesOnOnlyFromWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	extractor := middleware.FirstKey(middleware.KeyFromMetadata("order_id"), middleware.KeyFromJSON("/id"), middleware.KeyFromUUID)
+
+	key, err := extractor.ExtractKey(metadata("order_id", "o-1"))
+	require.NoError(t, err)
+	require.Equal(t, "o-1", key)
+
+	key, err = extractor.ExtractKey(payload(`{}`))
+	require.NoError(t, err)
+	require.Equal(t, "uuid", key)
+
+	_, err = extractor.ExtractKey(payload(`{"id":`))
+	require.Error(t, err, "a damaged payload must not get another identity")
+	require.NotErrorIs(t, err, middleware.ErrNoKey)
+}
+
+func TestAnExtractorThatCannotIdentifyAMessageIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
+	for name, reason := range map[string]string{
+		"correlation_id": "share", "CorrelationID": "share", "correlation-id": "share", "causation_id": "share", "traceparent": "share",
+		"x-delivery-count": "each delivery", "attempt": "each delivery", "Retry-Count": "each delivery", "redelivered": "each delivery", "x-death": "each delivery", "amqp_redelivered": "each delivery",
+		"received_at": "time", "ce-time": "time", "timestamp": "time", "cloudEvents:time": "time",
+		"name": "describes", "ce_type": "describes", "content-type": "describes",
+		"reason_poisoned": "poisoning", "inbox_message_key": "inbox sets",
+	} {
+		for _, extractor := range []middleware.KeyExtractor{
+			middleware.KeyFromMetadata(name),
+			middleware.JoinKeys(middleware.ConstantKey("a"), middleware.KeyFromMetadata(name)),
+			middleware.FirstKey(middleware.KeyFromUUID, middleware.KeyFromMetadata(name)),
+		} {
+			require.ErrorContains(t, validate(extractor), reason, name)
+			require.ErrorContains(t, validate(extractor), "KeyFromMetadataUnchecked", name)
+		}
+		require.NoError(t, validate(middleware.KeyFromMetadataUnchecked(name)), name)
+	}
+	for _, name := range []string{"order_id", "message_id", "ce-id", "Idempotency-Key", "event_id", "x-request-id", "payment"} {
+		require.NoError(t, validate(middleware.KeyFromMetadata(name)), name)
+	}
+}
+
+func TestAnExtractorThatIsPutTogetherWrongIsRefused(t *testing.T) {
+	t.Parallel()
+	for reason, extractor := range map[string]middleware.KeyExtractor{
+		"no name":           middleware.KeyFromMetadata(""),
+		"no unchecked name": middleware.KeyFromMetadataUnchecked(""),
+		"empty constant":    middleware.ConstantKey(""),
+		"nothing to join":   middleware.JoinKeys(),
+		"nothing to choose": middleware.FirstKey(),
+		"nil part":          middleware.JoinKeys(middleware.KeyFromUUID, nil),
+		"nil choice":        middleware.FirstKey(nil),
+		"deep inside":       middleware.FirstKey(middleware.KeyFromUUID, middleware.JoinKeys(middleware.KeyFromJSON("id"))),
+	} {
+		require.Error(t, validate(extractor), reason)
+	}
+}
+
+func FuzzKeyFromJSON(f *testing.F) {
+	for _, seed := range []string{`{"id":"o-1"}`, `{"id":1,"id":2}`, `{"id":null}`, `[[[`, `{"id":"\ud83d"}`, `{"a":{"id":1e3}}`, "\xff"} {
+		f.Add([]byte(seed), "/id")
+	}
+	f.Fuzz(func(t *testing.T, text []byte, pointer string) {
+		extractor := middleware.KeyFromJSON(pointer)
+		key, err := extractor.ExtractKey(message.NewMessage("", text))
+		again, errAgain := extractor.ExtractKey(message.NewMessage("", text))
+		if key != again || (err == nil) != (errAgain == nil) {
+			t.Fatalf("two answers for one message: %q %v, %q %v", key, err, again, errAgain)
+		}
+		if err == nil && key == "" {
+			t.Fatal("an empty key")
+		}
+	})
+}
+
+func ExampleJoinKeys() {
+	extractor := middleware.JoinKeys(
+		middleware.ConstantKey("create_followup"),
+		middleware.KeyFromJSON("/opportunity"),
+		middleware.KeyFromJSON("/meeting"),
+	)
+	key, err := extractor.ExtractKey(message.NewMessage("1", []byte(`{"meeting": "m-7", "opportunity": "o-3"}`)))
+	fmt.Println(key, err)
+	// Output: 15:create_followup+3:o-3+3:m-7 <nil>
+}
+
+func ExampleFirstKey() {
+	extractor := middleware.FirstKey(middleware.KeyFromMetadata("order_id"), middleware.KeyFromUUID)
+	key, err := extractor.ExtractKey(message.NewMessage("1", nil))
+	fmt.Println(key, err)
+	// Output: 1 <nil>
+}
+
+func ExampleKeyFromJSON() {
+	key, err := middleware.KeyFromJSON("/order/id").ExtractKey(message.NewMessage("1", []byte(`{"order": {"id": 42}}`)))
+	fmt.Println(key, err)
+	// Output: 42 <nil>
+}
