@@ -1,6 +1,7 @@
 package hashing
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -8,7 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -16,7 +20,10 @@ import (
 // defaultAttributes are those that say what an event is about (CloudEvents 1.0, section 3).
 var defaultAttributes = []string{"dataschema", "source", "subject", "type"}
 
-const structuredMediaType = "application/cloudevents+json"
+const (
+	structuredMediaType = "application/cloudevents+json"
+	batchMediaType      = "application/cloudevents-batch"
+)
 
 // writeEvent writes an event, or reports that the message is none.
 func (h *Hasher) writeEvent(c *content, msg *message.Message, classAt int) (isEvent bool, err error) {
@@ -42,14 +49,69 @@ func (c *config) eventAttributes() []string {
 	return slices.Compact(names)
 }
 
-func isStructured(metadata message.Metadata) bool {
-	mediaType, _, err := mime.ParseMediaType(contentType(metadata))
-	return err == nil && mediaType == structuredMediaType
+// EventAttribute finds an attribute of a message that is a CloudEvent (CloudEvents 1.0), in whatever mode it is.
+//
+// In binary mode attributes are metadata, in the spellings of the HTTP binding (ce-id, also as Ce-Id), of the Kafka
+// binding (ce_id) and of the AMQP binding (cloudEvents:id, cloudEvents_id). In structured mode they are members of
+// the JSON payload: when the content type says application/cloudevents+json or, if the metadata has no attribute at
+// all, when the payload is an object with specversion, id, source and type. An attribute that is null or empty is
+// as good as none.
+//
+// Values are given without percent-encoding, in every mode: the HTTP binding encodes them, but senders disagree about
+// it (the Go SDK does not), so that one event would have two values otherwise.
+//
+// It returns an error when spellings or modes disagree, when the message is a batch, and when it says that it is
+// structured and is no strict JSON object. It is safe for concurrent use.
+func EventAttribute(msg *message.Message, name string) (value string, present bool, err error) {
+	value, spelling, err := binaryAttribute(msg.Metadata, name)
+	if err != nil {
+		return "", false, err
+	}
+	present = spelling != ""
+	mediaType := mediaTypeOf(msg.Metadata)
+	if strings.HasPrefix(mediaType, batchMediaType) {
+		return "", false, errors.New("the message is a batch of CloudEvents; split it before")
+	}
+	declared := mediaType == structuredMediaType
+	if !declared && (present || !bytes.Contains(msg.Payload, []byte(`"specversion"`)) || isBinary(msg.Metadata)) {
+		return value, present, nil
+	}
+
+	p := attributePool.Get().(*parser)
+	defer attributePool.Put(p)
+	if err := p.parse(msg.Payload, nil, false); err != nil {
+		if declared {
+			return "", false, fmt.Errorf("structured CloudEvent: %w", err)
+		}
+		return "", false, nil
+	}
+	if !declared && !p.looksStructured() {
+		return "", false, nil
+	}
+	structured, inPayload, err := p.structuredAttribute(name)
+	switch {
+	case err != nil:
+		return "", false, err
+	case !inPayload:
+		return value, present, nil
+	case present && value != structured:
+		return "", false, fmt.Errorf("CloudEvents attribute %q is another one in the payload than in metadata %q; the producer must send one", name, spelling)
+	default:
+		return structured, true, nil
+	}
 }
+
+var attributePool = sync.Pool{New: func() any { return &parser{} }}
+
+func isStructured(metadata message.Metadata) bool {
+	return mediaTypeOf(metadata) == structuredMediaType
+}
+
+var contentTypeNames = [...]string{"content-type", "Content-Type", "content_type", "contentType", "ContentType"}
 
 // contentType reads the spellings that brokers and bridges use.
 func contentType(metadata message.Metadata) string {
-	for _, name := range []string{"content-type", "Content-Type", "content_type", "contentType", "ContentType"} {
+	for _, name := range contentTypeNames {
 		if value := metadata[name]; value != "" {
 			return value
 		}
@@ -57,10 +119,23 @@ func contentType(metadata message.Metadata) string {
 	return ""
 }
 
+// mediaTypeOf is the media type of a CloudEvent's envelope, or empty: other types need not be read.
+func mediaTypeOf(metadata message.Metadata) string {
+	text := contentType(metadata)
+	if len(text) < len(structuredMediaType) {
+		return ""
+	}
+	mediaType, _, err := mime.ParseMediaType(text)
+	if err != nil {
+		return ""
+	}
+	return mediaType
+}
+
 func isBinary(metadata message.Metadata) bool {
 	for _, name := range []string{"specversion", "id", "source", "type"} {
-		for _, prefix := range attributePrefixes {
-			if _, ok := metadata[prefix.spell(name)]; ok {
+		for _, spelling := range spellingsOf(name) {
+			if metadata[spelling] != "" {
 				return true
 			}
 		}
@@ -68,59 +143,73 @@ func isBinary(metadata message.Metadata) bool {
 	return false
 }
 
-// attributePrefix is how a binding spells attributes in binary mode. The HTTP binding, section 3.1.3.2,
-// percent-encodes values.
-type attributePrefix struct {
-	text    string
-	percent bool
-	title   bool
-}
-
-var attributePrefixes = []attributePrefix{
-	{text: "ce-", percent: true}, {text: "Ce-", percent: true, title: true},
-	{text: "ce_"}, {text: "cloudEvents:"}, {text: "cloudEvents_"},
-}
-
-func (p attributePrefix) spell(name string) string {
-	if p.title {
-		name = strings.ToUpper(name[:1]) + name[1:]
+// spellings of the attributes that the specification names; made once, because every delivery looks for them.
+var spellings = func() map[string][5]string {
+	all := map[string][5]string{}
+	for _, name := range []string{"specversion", "id", "source", "type", "subject", "dataschema", "datacontenttype", "time"} {
+		all[name] = spell(name)
 	}
-	return p.text + name
+	return all
+}()
+
+func spellingsOf(name string) [5]string {
+	if known, ok := spellings[name]; ok {
+		return known
+	}
+	return spell(name)
 }
 
-func binaryAttribute(metadata message.Metadata, name string) (value string, present bool, err error) {
-	for _, prefix := range attributePrefixes {
-		text, ok := metadata[prefix.spell(name)]
-		if !ok {
+func spell(name string) [5]string {
+	return [...]string{"ce-" + name, "Ce-" + strings.ToUpper(name[:1]) + name[1:], "ce_" + name, "cloudEvents:" + name, "cloudEvents_" + name}
+}
+
+// binaryAttribute returns also the name under which it was found, which is empty if it was not.
+func binaryAttribute(metadata message.Metadata, name string) (value, found string, err error) {
+	for _, spelling := range spellingsOf(name) {
+		text := metadata[spelling]
+		if text == "" {
 			continue
 		}
-		if prefix.percent {
-			if text, err = url.PathUnescape(text); err != nil {
-				return "", false, fmt.Errorf("CloudEvents attribute %q is not percent-encoded as its spelling %q requires", name, prefix.spell(name))
-			}
+		text = withoutPercent(text)
+		if found != "" && text != value {
+			return "", "", fmt.Errorf("metadata %q and %q disagree about the CloudEvents attribute %q; the producer must send one", found, spelling, name)
 		}
-		if present && text != value {
-			return "", false, fmt.Errorf("spellings of CloudEvents attribute %q disagree; the producer must send one", name)
-		}
-		value, present = text, true
+		value, found = text, spelling
 	}
-	return value, present, nil
+	return value, found, nil
+}
+
+// withoutPercent decodes what may have been encoded by the sender and by the binding. A text that is not
+// percent-encoded as a whole, or not text when decoded, stays as it is.
+func withoutPercent(text string) string {
+	const rounds = 3
+	for range rounds {
+		if !strings.Contains(text, "%") {
+			break
+		}
+		decoded, err := url.PathUnescape(text)
+		if err != nil || !utf8.ValidString(decoded) || strings.ContainsFunc(decoded, unicode.IsControl) {
+			break
+		}
+		text = decoded
+	}
+	return text
 }
 
 func (h *Hasher) writeBinary(c *content, msg *message.Message, classAt int) error {
 	c.begin(classCloudEvent, classAt)
 	for _, name := range h.attributes {
-		value, present, err := binaryAttribute(msg.Metadata, name)
+		value, found, err := binaryAttribute(msg.Metadata, name)
 		if err != nil {
 			return err
 		}
-		c.attribute(name, value, present)
+		c.attribute(name, value, found != "")
 	}
-	mediaType, present, err := binaryAttribute(msg.Metadata, "datacontenttype")
+	mediaType, found, err := binaryAttribute(msg.Metadata, "datacontenttype")
 	if err != nil {
 		return err
 	}
-	if !present {
+	if found == "" {
 		mediaType = contentType(msg.Metadata)
 	}
 	if len(msg.Payload) == 0 {
@@ -130,14 +219,14 @@ func (h *Hasher) writeBinary(c *content, msg *message.Message, classAt int) erro
 	return h.writeData(c, msg.Payload, mediaType)
 }
 
-// attribute writes one; an empty one is as good as none (CloudEvents attributes are non-empty).
+// attribute writes one that counts.
 func (c *content) attribute(name, value string, present bool) {
 	if name == "time" && present {
 		if t, err := time.Parse(time.RFC3339, value); err == nil {
 			value = t.UTC().Format(time.RFC3339Nano)
 		}
 	}
-	c.named("attribute", name, value, present && value != "")
+	c.named("attribute", name, value, present)
 }
 
 // writeData writes data that came as bytes.
@@ -255,7 +344,8 @@ func (p *parser) structuredAttribute(name string) (value string, present bool, e
 	case 'n':
 		return "", false, nil
 	case '"':
-		return string(appendPlain(nil, text[1:len(text)-1])), true, nil
+		plain := withoutPercent(string(appendPlain(nil, text[1:len(text)-1])))
+		return plain, plain != "", nil
 	case '{', '[':
 		return "", false, fmt.Errorf("CloudEvents attribute %q is an object or an array", name)
 	default:

@@ -96,7 +96,7 @@ func Strict() Option {
 // (without a prefix), so not id, which is the key, specversion, time and extensions. A listed time counts as
 // an instant.
 //
-// Attributes are found as middleware.KeyFromCloudEvents finds them. Data is JSON if its media type says so or is
+// Attributes are found as EventAttribute finds them. Data is JSON if its media type says so or is
 // missing; otherwise its bytes and its media type count. A message that is no CloudEvent is hashed as without
 // this option; one that says it is, but is not a valid one, is an error.
 func CloudEvents(attributes ...string) Option {

@@ -124,20 +124,26 @@ func (c HandlerConfig) validate() error {
 	}
 	for _, extractor := range []struct {
 		field string
+		isKey bool
 		KeyExtractor
 	}{
-		{"key", c.Key},
-		{"business key", c.BusinessKey},
-		{"event type", c.EventType},
-		{"source", c.Source},
-		{"tenant", c.TenantID},
-		{"contract version", c.ContractVersion},
-		{"occurred at", c.OccurredAt},
+		{"key", true, c.Key},
+		{"business key", true, c.BusinessKey},
+		{"event type", false, c.EventType},
+		{"source", false, c.Source},
+		{"tenant", false, c.TenantID},
+		{"contract version", false, c.ContractVersion},
+		{"occurred at", false, c.OccurredAt},
 	} {
+		var err error
 		if validator, ok := extractor.KeyExtractor.(interface{ Validate() error }); ok {
-			if err := validator.Validate(); err != nil {
-				problems = append(problems, fmt.Errorf("%s: %w", extractor.field, err))
-			}
+			err = validator.Validate()
+		}
+		if err == nil && extractor.isKey {
+			err = identifies(extractor.KeyExtractor)
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", extractor.field, err))
 		}
 	}
 	return errors.Join(problems...)

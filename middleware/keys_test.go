@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/watermill-inbox/middleware"
+	"github.com/watermill-inbox/watermill-inbox/middleware/inboxtest"
 )
 
 func payload(text string) *message.Message {
@@ -213,12 +214,24 @@ func TestFirstKeyMovesOnOnlyFromWhatIsNotThere(t *testing.T) {
 	require.NotErrorIs(t, err, middleware.ErrNoKey)
 }
 
-func TestAnExtractorThatCannotIdentifyAMessageIsRefusedWithTheReason(t *testing.T) {
+// buildWith builds an inbox whose key is extractor.
+func buildWith(change func(*middleware.HandlerConfig)) error {
+	var config middleware.HandlerConfig
+	change(&config)
+	_, err := middleware.NewInbox(middleware.InboxConfig{
+		Store:    inboxtest.NewMemory(0),
+		Handlers: map[string]middleware.HandlerConfig{"billing": config},
+	})
+	return err
+}
+
+func TestAKeyThatCannotIdentifyAMessageIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	for name, reason := range map[string]string{
 		"correlation_id": "share", "CorrelationID": "share", "correlation-id": "share", "causation_id": "share", "traceparent": "share",
-		"x-delivery-count": "each delivery", "attempt": "each delivery", "Retry-Count": "each delivery", "redelivered": "each delivery", "x-death": "each delivery", "amqp_redelivered": "each delivery",
-		"received_at": "time", "ce-time": "time", "timestamp": "time", "cloudEvents:time": "time",
+		"x-delivery-count": "each delivery", "attempt": "each delivery", "Retry-Count": "each delivery", "redelivered": "each delivery",
+		"x-death": "each delivery", "amqp_redelivered": "each delivery", "received_at": "each delivery",
+		"ce-time": "time", "timestamp": "time", "cloudEvents:time": "time",
 		"name": "describes", "ce_type": "describes", "content-type": "describes",
 		"reason_poisoned": "poisoning", "inbox_message_key": "inbox sets",
 	} {
@@ -227,14 +240,35 @@ func TestAnExtractorThatCannotIdentifyAMessageIsRefusedWithTheReason(t *testing.
 			middleware.JoinKeys(middleware.ConstantKey("a"), middleware.KeyFromMetadata(name)),
 			middleware.FirstKey(middleware.KeyFromUUID, middleware.KeyFromMetadata(name)),
 		} {
-			require.ErrorContains(t, validate(extractor), reason, name)
-			require.ErrorContains(t, validate(extractor), "KeyFromMetadataUnchecked", name)
+			for _, err := range []error{
+				buildWith(func(c *middleware.HandlerConfig) { c.Key = extractor }),
+				buildWith(func(c *middleware.HandlerConfig) { c.BusinessKey = extractor }),
+			} {
+				require.ErrorContains(t, err, reason, name)
+				require.ErrorContains(t, err, "KeyFromMetadataUnchecked", name)
+			}
 		}
-		require.NoError(t, validate(middleware.KeyFromMetadataUnchecked(name)), name)
+		require.NoError(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = middleware.KeyFromMetadataUnchecked(name) }), name)
+		require.NoError(t, buildWith(func(c *middleware.HandlerConfig) { c.EventType = middleware.KeyFromMetadata(name) }), name)
+		require.NoError(t, buildWith(func(c *middleware.HandlerConfig) { c.TenantID = middleware.KeyFromMetadata(name) }), name)
 	}
 	for _, name := range []string{"order_id", "message_id", "ce-id", "Idempotency-Key", "event_id", "x-request-id", "payment"} {
-		require.NoError(t, validate(middleware.KeyFromMetadata(name)), name)
+		require.NoError(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = middleware.KeyFromMetadata(name) }), name)
 	}
+}
+
+func TestAJoinedKeyNeedsOnePartThatIdentifiesAndNoneThatChanges(t *testing.T) {
+	t.Parallel()
+	tenantAndOrder := middleware.JoinKeys(middleware.KeyFromMetadata("tenant"), middleware.KeyFromMetadata("order_id"))
+	require.NoError(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = tenantAndOrder }))
+
+	tenantAndType := middleware.JoinKeys(middleware.KeyFromMetadata("tenant"), middleware.KeyFromMetadata("type"))
+	require.Error(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = tenantAndType }))
+
+	orderAndAttempt := middleware.JoinKeys(middleware.KeyFromMetadata("order_id"), middleware.KeyFromMetadata("attempt"))
+	require.ErrorContains(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = orderAndAttempt }), "each delivery")
+
+	require.ErrorContains(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = middleware.ConstantKey("orders") }), "every message")
 }
 
 func TestAnExtractorThatIsPutTogetherWrongIsRefused(t *testing.T) {

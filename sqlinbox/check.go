@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,8 +34,8 @@ var expectedColumns = map[string][]string{
 //
 // It implements middleware.Checker; NewStore and Inbox.Plugin call it.
 func (s *Store) Check(ctx context.Context) error {
-	for suffix, columns := range expectedColumns {
-		if err := s.checkColumns(ctx, s.config.Table+suffix, columns); err != nil {
+	for _, suffix := range slices.Sorted(maps.Keys(expectedColumns)) {
+		if err := s.checkColumns(ctx, s.config.Table+suffix, expectedColumns[suffix]); err != nil {
 			return err
 		}
 	}
