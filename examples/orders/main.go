@@ -1,0 +1,101 @@
+// Command orders is a service on PostgreSQL and RabbitMQ: a producer publishes orders, with duplicates, collisions
+// and semantic duplicates among them, a consumer places them behind the inbox, and in the end a reconciliation
+// reads from the database and from the broker whether everything came to what it had to.
+//
+// It can be killed at any moment and started again with the same flags, any number of times:
+//
+//	go run ./examples/orders -n 20000 -duplicates 0.2 -collisions 0.01 -semantic 0.01
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	config, err := parseFlags(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "orders:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	if config.clean {
+		err = clean(ctx, config)
+	} else {
+		err = run(ctx, config)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "orders:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, config config) error {
+	db, err := openDatabase(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	broker, err := openBroker(config)
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+
+	tally, err := startTally(ctx, db)
+	if err != nil {
+		return err
+	}
+	consumer, err := startConsumer(ctx, config, db, tally)
+	if err != nil {
+		return err
+	}
+	stopReports := tally.reportEvery(config.progress)
+	err = errors.Join(
+		inTurn(
+			func() error { return produce(ctx, config, db, tally) },
+			func() error { return broker.waitUntilDrained(ctx, tally) },
+		),
+		consumer.Close(),
+	)
+	stopReports()
+	if err != nil {
+		return fmt.Errorf("stopped early, start again with the same flags to go on: %w", err)
+	}
+	if err := tally.finish(ctx); err != nil {
+		return err
+	}
+	return reconcile(ctx, config, db, broker)
+}
+
+// inTurn calls each step after the one before it has succeeded.
+func inTurn(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func clean(ctx context.Context, config config) error {
+	broker, err := openBroker(config)
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	if err := broker.deleteQueues(); err != nil {
+		return err
+	}
+	if err := dropSchema(ctx, config); err != nil {
+		return err
+	}
+	fmt.Printf("Removed the queues and the schema of %s.\n", config.name)
+	return nil
+}
