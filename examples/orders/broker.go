@@ -61,8 +61,7 @@ func (b *broker) depth(queue string) (int64, error) {
 	return int64(state.Messages), nil
 }
 
-// waitUntilDrained returns when the queue is empty and no delivery has come for a second. If a message is still
-// with the consumer then, closing the consumer puts it back, and the reconciliation finds it.
+// waitUntilDrained returns when the queue is empty and no delivery has come for a second.
 func (b *broker) waitUntilDrained(ctx context.Context, tally *tally) error {
 	const quiet, interval = time.Second, 100 * time.Millisecond
 	last, since := tally.deliveries(), time.Now()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -24,7 +25,7 @@ const kills = 5
 
 func TestItReconcilesAfterItWasKilledFiveTimesInMidRun(t *testing.T) {
 	t.Parallel()
-	orders := newOrders(t)
+	orders := newOrders(t, "-n", "2000", "-duplicates", "0.2", "-collisions", "0.01", "-semantic", "0.01")
 
 	for range kills {
 		orders.killInMidRun(t)
@@ -35,7 +36,6 @@ func TestItReconcilesAfterItWasKilledFiveTimesInMidRun(t *testing.T) {
 	require.Contains(t, report, "accepted=2000\n")
 	require.Contains(t, report, "effects=2000\n")
 	require.Contains(t, report, "reconciles")
-	t.Log(report)
 
 	again := orders.finish(t)
 	require.Contains(t, again, "reconciles", "it must look again without changing anything")
@@ -45,16 +45,21 @@ func TestItReconcilesAfterItWasKilledFiveTimesInMidRun(t *testing.T) {
 type orders struct {
 	program string
 	flags   []string
+	schema  string
 }
 
-func newOrders(t *testing.T) orders {
+func newOrders(t *testing.T, flags ...string) orders {
 	t.Helper()
+	for _, variable := range []string{"INBOX_TEST_POSTGRESQL", "INBOX_TEST_AMQP"} {
+		if os.Getenv(variable) == "" {
+			t.Fatalf("%s is not set; run the tests with make test, which finds or starts the servers", variable)
+		}
+	}
+	name := "test_" + strings.ToLower(rand.Text())
 	o := orders{
 		program: filepath.Join(t.TempDir(), "orders"),
-		flags: []string{
-			"-n", "2000", "-duplicates", "0.2", "-collisions", "0.01", "-semantic", "0.01",
-			"-progress", "10ms", "-name", "test_" + strings.ToLower(rand.Text()),
-		},
+		flags:   append(flags, "-progress", "10ms", "-name", name),
+		schema:  "orders_example_" + name,
 	}
 	output, err := exec.Command("go", "build", "-o", o.program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", output)

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -52,18 +53,8 @@ func run(ctx context.Context, config config) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := startConsumer(ctx, config, db, tally)
-	if err != nil {
-		return err
-	}
 	stopReports := tally.reportEvery(config.progress)
-	err = errors.Join(
-		inTurn(
-			func() error { return produce(ctx, config, db, tally) },
-			func() error { return broker.waitUntilDrained(ctx, tally) },
-		),
-		consumer.Close(),
-	)
+	err = serveUntilDrained(ctx, config, db, broker, tally)
 	stopReports()
 	if err != nil {
 		return fmt.Errorf("stopped early, start again with the same flags to go on: %w", err)
@@ -74,14 +65,28 @@ func run(ctx context.Context, config config) error {
 	return reconcile(ctx, config, db, broker)
 }
 
-// inTurn calls each step after the one before it has succeeded.
-func inTurn(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
+// serveUntilDrained serves until nothing is left. What a consumer still had when it was closed, a message that
+// waits for its retry for example, is back in the queue then, and the next consumer gets it.
+func serveUntilDrained(ctx context.Context, config config, db *sql.DB, broker *broker, tally *tally) error {
+	for {
+		if err := serve(ctx, config, db, broker, tally); err != nil {
+			return err
+		}
+		if left, err := broker.depth(config.ordersQueue()); left == 0 || err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+func serve(ctx context.Context, config config, db *sql.DB, broker *broker, tally *tally) error {
+	consumer, err := startConsumer(ctx, config, db, tally)
+	if err != nil {
+		return err
+	}
+	if err = produce(ctx, config, db, tally); err == nil {
+		err = broker.waitUntilDrained(ctx, tally)
+	}
+	return errors.Join(err, consumer.Close())
 }
 
 func clean(ctx context.Context, config config) error {
