@@ -165,7 +165,7 @@ func ExampleNewStack() {
 }
 
 // Two messages with other ids that ask for the same business action have one effect.
-func ExampleJoinKeys() {
+func ExampleHandlerConfig() {
 	store, closeStore := exampleStore()
 	defer closeStore()
 	inbox, err := middleware.NewInbox(middleware.InboxConfig{
