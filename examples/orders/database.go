@@ -27,21 +27,7 @@ CREATE TABLE IF NOT EXISTS runs (
     failed              bigint NOT NULL DEFAULT 0
 )`
 
-// openDatabase opens the schema of the run, and makes it if it is new.
-func openDatabase(ctx context.Context, config config) (*sql.DB, error) {
-	db, err := connect(config)
-	if err != nil {
-		return nil, err
-	}
-	// One connection for each delivery, and some for the producer, the tally and the start of a collision.
-	db.SetMaxOpenConns(config.parallel + 4)
-	db.SetMaxIdleConns(config.parallel + 4)
-	if err := createSchema(ctx, db, config); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
-}
-
+// createSchema makes the schema of the run if it is new, and refuses one that was made for other orders.
 func createSchema(ctx context.Context, db *sql.DB, config config) error {
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+config.schema()); err != nil {
 		return withoutURL("cannot create the schema "+config.schema(), err)
@@ -64,7 +50,8 @@ func createSchema(ctx context.Context, db *sql.DB, config config) error {
 	return nil
 }
 
-func connect(config config) (*sql.DB, error) {
+// openDatabase opens a pool in the schema of the run.
+func openDatabase(config config) (*sql.DB, error) {
 	settings, err := pq.NewConfig(config.postgresql)
 	if err != nil {
 		return nil, withoutURL("cannot read the PostgreSQL DSN", err)
@@ -76,11 +63,15 @@ func connect(config config) (*sql.DB, error) {
 	if err != nil {
 		return nil, withoutURL("cannot read the PostgreSQL DSN", err)
 	}
-	return sql.OpenDB(connector), nil
+	db := sql.OpenDB(connector)
+	// One connection for each delivery, and some for the producer, the tally and the lock.
+	db.SetMaxOpenConns(config.parallel + 4)
+	db.SetMaxIdleConns(config.parallel + 4)
+	return db, nil
 }
 
 func dropSchema(ctx context.Context, config config) error {
-	db, err := connect(config)
+	db, err := openDatabase(config)
 	if err != nil {
 		return err
 	}

@@ -38,11 +38,19 @@ func main() {
 }
 
 func run(ctx context.Context, config config) error {
-	db, err := openDatabase(ctx, config)
+	db, err := openDatabase(config)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
+	unlock, err := lockRun(ctx, db, config)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := createSchema(ctx, db, config); err != nil {
+		return err
+	}
 	broker, err := openBroker(config)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/watermill-inbox/watermill-inbox/middleware"
 )
 
-// poisoned is what is in the poison queue (elsewhere: DLQ).
+// poisoned is what is in the poison queue.
 type poisoned struct {
 	depth      int64 // messages, copies included
 	collisions int64 // different ones: message key and payload hash
