@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	_ "modernc.org/sqlite"
 
+	"github.com/watermill-inbox/watermill-inbox/hashing"
 	"github.com/watermill-inbox/watermill-inbox/middleware"
 	"github.com/watermill-inbox/watermill-inbox/sqlinbox"
 )
@@ -190,6 +191,42 @@ func ExampleHandlerConfig() {
 	}
 	// Output:
 	// creating a follow-up for from-the-calendar
+}
+
+// What changes from copy to copy is left out of the payload hash: without it, the second copy would be a collision.
+func ExampleHandlerConfig_hash() {
+	hasher, err := hashing.New(hashing.Exclude("/sent_at"))
+	exampleMust(err)
+	hash, err := hashing.NewVerifier(hasher)
+	exampleMust(err)
+
+	store, closeStore := exampleStore()
+	defer closeStore()
+	inbox, err := middleware.NewInbox(middleware.InboxConfig{
+		Store: store,
+		Handlers: map[string]middleware.HandlerConfig{"billing": {
+			Hash: hash,
+			OnDuplicate: func(params middleware.OnDuplicateParams) error {
+				fmt.Println(params.Outcome, "of", params.Stored.MessageKey)
+				return nil
+			},
+		}},
+	})
+	exampleMust(err)
+
+	router, broker := exampleRouter()
+	router.AddMiddleware(inbox.Middleware)
+	router.AddConsumerHandler("billing", "orders", broker, func(*message.Message) error { return nil })
+	defer exampleRun(router)()
+
+	for _, payload := range []string{
+		`{"cents": 1250, "sent_at": "2026-01-02T03:04:05Z"}`,
+		`{"sent_at": "2026-01-02T03:09:05Z", "cents": 1250.0}`,
+	} {
+		exampleMust(broker.Publish("orders", message.NewMessage("order-1", message.Payload(payload))))
+	}
+	// Output:
+	// duplicate of order-1
 }
 
 // exampleStore keeps entries in memory, in a database of its own.
