@@ -12,9 +12,6 @@ import (
 	"github.com/watermill-inbox/watermill-inbox/hashing"
 )
 
-// insideInbox is the context key that tells an inbox that it runs inside another one.
-type insideInbox struct{}
-
 // delivery is one arrival of a message at the inbox, until it is settled.
 type delivery struct {
 	inbox       *Inbox
@@ -59,7 +56,7 @@ func (d *delivery) refusal() error {
 	if d.handlerName == "" {
 		return ErrNoHandlerName
 	}
-	if d.ctx.Value(insideInbox{}) != nil {
+	if _, inside := CauseFromContext(d.ctx); inside {
 		return ErrNestedInbox
 	}
 	if isAcked(d.msg) {

@@ -133,7 +133,8 @@ func (i *Inbox) deliver(d *delivery, h message.HandlerFunc) error {
 // handle runs the handler and puts what it produces into the same transaction.
 func (i *Inbox) handle(ctx context.Context, d *delivery, h message.HandlerFunc) error {
 	d.restoreMessage()
-	d.msg.SetContext(context.WithValue(ctx, insideInbox{}, true))
+	ctx = withCause(ctx, d.entry, d.msg)
+	d.msg.SetContext(ctx)
 
 	produced, err := h(d.msg)
 	if err != nil || len(produced) == 0 {

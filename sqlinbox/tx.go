@@ -36,6 +36,9 @@ type unitOfWork struct {
 	mu      sync.Mutex
 	called  map[string]bool
 	failure error
+
+	produced     map[string]bool // messages in the outbox, by topic and UUID
+	producedUUID int             // UUIDs that were derived
 }
 
 type unitOfWorkKey struct{}
@@ -124,6 +127,28 @@ func (u *unitOfWork) fail(err error) {
 	if u.failure == nil {
 		u.failure = err
 	}
+}
+
+// noteProduced tells whether no message with this key was produced before.
+func (u *unitOfWork) noteProduced(key string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.produced[key] {
+		return false
+	}
+	if u.produced == nil {
+		u.produced = map[string]bool{}
+	}
+	u.produced[key] = true
+	return true
+}
+
+// nextProduced counts the messages that came without a UUID.
+func (u *unitOfWork) nextProduced() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.producedUUID++
+	return u.producedUUID
 }
 
 // refusal is the reason not to commit although the effect reports success.
