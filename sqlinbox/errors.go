@@ -40,3 +40,27 @@ func commitError(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("cannot commit; if a statement of the handler failed, return its error from the handler: %w", err)
 }
+
+// endedDelivery adds to err that the delivery's context has ended: what drivers then return need not say so,
+// and who reads the error must not take it for a failure of the handler. If the handler had not begun, the
+// delivery only came to nothing.
+func endedDelivery(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errBeforeEffect):
+		return transientError{fmt.Errorf("delivery ended before its handler began: %w", errors.Join(ctx.Err(), err))}
+	case errors.Is(err, ctx.Err()):
+		return err
+	default:
+		return fmt.Errorf("delivery ended: %w", errors.Join(ctx.Err(), err))
+	}
+}
+
+// endedWhileWaiting is nil when the wait came to its own end.
+func endedWhileWaiting(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return transientError{fmt.Errorf("delivery ended while it waited for another one of its key: %w", ctx.Err())}
+}

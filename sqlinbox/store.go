@@ -146,14 +146,14 @@ func (s *Store) Process(ctx context.Context, entry middleware.Entry, effect func
 	deadline := time.Now().Add(s.config.InFlightWait)
 	land, ok := s.flights.takeOff(ctx, entry, deadline)
 	if !ok {
-		return middleware.Receipt{Disposition: middleware.Held}, ctx.Err()
+		return middleware.Receipt{Disposition: middleware.Held}, endedWhileWaiting(ctx)
 	}
 	defer func() { land(err == nil && receipt.Disposition.IsKnown()) }()
 
 	for attempt := 0; ; attempt++ {
 		receipt, err = s.processOnce(ctx, entry, deadline, effect)
 		if err == nil || ctx.Err() != nil {
-			return receipt, err
+			return receipt, endedDelivery(ctx, err)
 		}
 		switch class := s.classify(err); {
 		case class == conflict && attempt < s.config.ConflictRetries:
