@@ -19,7 +19,8 @@ type Dialect interface {
 	// instant is the argument for a time column.
 	instant(t time.Time) any
 
-	// classify reads the driver's error code. It never reads the text of an error.
+	// classify reads the driver's error code, and knows nothing of errors without one. It never reads the
+	// text of an error.
 	classify(err error) errorClass
 }
 

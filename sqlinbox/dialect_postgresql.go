@@ -1,10 +1,7 @@
 package sqlinbox
 
 import (
-	"database/sql/driver"
 	"errors"
-	"io"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -98,10 +95,6 @@ func (PostgreSQL) classify(err error) errorClass {
 	var state sqlStater
 	if errors.As(err, &state) {
 		return classifySQLState(state.SQLState())
-	}
-	var network net.Error
-	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) {
-		return transient
 	}
 	return permanent
 }

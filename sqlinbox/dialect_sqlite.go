@@ -1,7 +1,6 @@
 package sqlinbox
 
 import (
-	"database/sql/driver"
 	"errors"
 	"time"
 )
@@ -88,9 +87,6 @@ func (SQLite) classify(err error) errorClass {
 			return transient
 		}
 		return permanent
-	}
-	if errors.Is(err, driver.ErrBadConn) {
-		return transient
 	}
 	return permanent
 }

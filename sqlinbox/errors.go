@@ -3,8 +3,11 @@ package sqlinbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 )
 
 // transientError tells middleware.IsTransient that the same delivery can succeed later.
@@ -28,6 +31,25 @@ func withTransience(err error, class errorClass) error {
 		return err
 	}
 	return transientError{err}
+}
+
+// effectError is an error of the effect. Its type says nothing of the database: a handler calls other systems,
+// too, and need not wrap what its statements returned. How the rollback went does.
+type effectError struct {
+	error
+	rollback error
+}
+
+func (e effectError) Unwrap() error { return e.error }
+
+func (e effectError) lostConnection() bool {
+	return e.rollback != nil && !errors.Is(e.rollback, sql.ErrTxDone)
+}
+
+// isConnectionFailure knows the errors without a code by which the way to the database fails.
+func isConnectionFailure(err error) bool {
+	var network net.Error
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network)
 }
 
 // commitError says what is known after a COMMIT that did not succeed: mostly, nothing.

@@ -188,7 +188,7 @@ func (s *Store) processOnce(ctx context.Context, entry middleware.Entry, deadlin
 
 	unit := &unitOfWork{tx: tx, store: s, consumer: entry.Consumer, messageKey: entry.MessageKey}
 	if err := effect(context.WithValue(ctx, unitOfWorkKey{}, unit)); err != nil {
-		return middleware.Receipt{}, err
+		return middleware.Receipt{}, effectError{err, tx.Rollback()}
 	}
 	if err := unit.refusal(); err != nil {
 		return middleware.Receipt{}, err
@@ -308,7 +308,21 @@ func (s *Store) classify(err error) errorClass {
 	if errors.Is(err, errVanished) {
 		return conflict
 	}
-	return s.config.Dialect.classify(err)
+	class := s.config.Dialect.classify(err)
+	var ofEffect effectError
+	switch {
+	case class != permanent:
+		return class
+	case errors.As(err, &ofEffect):
+		if ofEffect.lostConnection() {
+			return transient
+		}
+		return permanent
+	case isConnectionFailure(err):
+		return transient
+	default:
+		return permanent
+	}
 }
 
 func backoff(attempt int) time.Duration {
