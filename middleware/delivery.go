@@ -62,6 +62,9 @@ func (d *delivery) refusal() error {
 	if isAcked(d.msg) {
 		return ErrAckedBeforeCommit
 	}
+	if err := d.ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errContextEnded, err)
+	}
 	return nil
 }
 
@@ -147,6 +150,8 @@ func (d *delivery) settle() {
 		if panicked != nil {
 			d.err = fmt.Errorf("handler %q panicked", d.handlerName)
 		}
+		d.msg.SetContext(d.ctx)
+		d.err = d.inbox.fail(d, d.err)
 	}
 	if d.err != nil {
 		d.restoreMessage()

@@ -34,6 +34,9 @@ var (
 	ErrNoOutbox = errors.New("handler returned messages, but the inbox has no outbox; set InboxConfig.Outbox so that they join the transaction, or return none")
 )
 
+// errContextEnded is transient: the next delivery has a context of its own.
+var errContextEnded = errors.New("message's context had ended before it reached the inbox; if a Timeout is inside of a Retry, set Retry.ResetContextOnRetry")
+
 // DeliveryError says why a delivery was not accepted. Its Unwrap gives the sentinel of the outcome.
 type DeliveryError struct {
 	Outcome    Outcome
@@ -106,10 +109,10 @@ func IsPoison(err error) bool {
 }
 
 // IsTransient tells whether err is of a delivery that can come to its outcome later as it is: another delivery
-// of the key is in flight, the poison queue cannot be reached, or the store says so of its database (an error
+// of the key is in flight, the poison queue cannot be reached, its context had ended, or the store says so of its database (an error
 // with Transient() bool).
 func IsTransient(err error) bool {
-	if errors.Is(err, ErrInFlight) || errors.Is(err, errPoisonPublish) {
+	if errors.Is(err, ErrInFlight) || errors.Is(err, errPoisonPublish) || errors.Is(err, errContextEnded) {
 		return true
 	}
 	var transient interface{ Transient() bool }

@@ -179,16 +179,22 @@ func (i *Inbox) poison(d *delivery, outcome Outcome, stored StoredEntry, cause e
 	}
 }
 
-// fail returns err to the router, which nacks. A message that was acked already cannot be delivered again: a
-// copy of it goes to the poison queue, so that it is not lost.
+// fail returns the error of a delivery that came to nothing, and the router nacks. If the message was acked
+// already, by its handler or by InstantAck, nobody else keeps it any more: a copy goes to the poison queue.
 func (i *Inbox) fail(d *delivery, err error) error {
-	if !isAcked(d.msg) || !i.config.PoisonQueue.configured() {
+	if !isAcked(d.msg) {
 		return err
+	}
+	if errors.Is(err, ErrAckedBeforeCommit) {
+		err = nil // the reason says so itself
 	}
 	d.restoreMessage()
 	d.entry.Consumer = d.handler.Consumer
-	d.poisoned = true
 	reason := d.failure(OutcomeError, StoredEntry{}, err)
+	if !i.config.PoisonQueue.configured() {
+		return reason
+	}
+	d.poisoned = true
 	return errors.Join(reason, i.config.PoisonQueue.publish(d.msg, reason))
 }
 
