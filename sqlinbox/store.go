@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -82,6 +83,7 @@ type Store struct {
 	config     Config
 	statements statements
 	flights    *flights
+	guarded    sync.Map // consumers whose handler guards itself, by name
 
 	insert *sql.Stmt
 	byKey  *sql.Stmt

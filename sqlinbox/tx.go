@@ -22,6 +22,10 @@ var (
 	// success of that.
 	ErrHiddenFailure error = misuse("handler failed, but a middleware between the inbox and the handler hid the error (PoisonQueue or Recoverer inside the inbox, or cqrs with AckCommandHandlingErrors); it belongs outside of the inbox")
 
+	// ErrSkippedCall is returned when something between the inbox and a handler that Handler or
+	// NoPublishHandler made answers in its place, so that the message would be recorded without its effect.
+	ErrSkippedCall error = misuse("handler was not called, because a middleware between the inbox and the handler answered in its place; a filter belongs outside of the inbox, and a Deduplicator nowhere: the inbox does its work")
+
 	// ErrTransactionEnded is returned when the handler itself ended the transaction of the inbox.
 	ErrTransactionEnded error = misuse("handler ended the inbox's transaction; leave Commit and Rollback to the inbox, and return an error to roll back")
 )
@@ -62,10 +66,11 @@ func TxFromContext(ctx context.Context) (*sql.Tx, bool) {
 //
 // Without an inbox it fails with ErrNoTransaction and does not call fn. It guards the transaction: a second
 // call in the same one fails with ErrRepeatedCall, and a failure of fn is committed by no means, even if a
-// middleware between the inbox and the handler turns it into a success.
+// middleware between the inbox and the handler turns it into a success. Once it was called in this process, a
+// message of the same consumer for which it is not called is refused with ErrSkippedCall.
 func Handler(fn func(tx *sql.Tx, msg *message.Message) ([]*message.Message, error)) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
-		err = Guard(msg.Context(), "", func(tx *sql.Tx) error {
+		err = guardHandler(msg.Context(), func(tx *sql.Tx) error {
 			produced, err = fn(tx, msg)
 			return err
 		})
@@ -76,11 +81,23 @@ func Handler(fn func(tx *sql.Tx, msg *message.Message) ([]*message.Message, erro
 // NoPublishHandler is Handler for a function that returns no messages.
 func NoPublishHandler(fn func(tx *sql.Tx, msg *message.Message) error) message.NoPublishHandlerFunc {
 	return func(msg *message.Message) error {
-		return Guard(msg.Context(), "", func(tx *sql.Tx) error {
+		return guardHandler(msg.Context(), func(tx *sql.Tx) error {
 			return fn(tx, msg)
 		})
 	}
 }
+
+// guardHandler is Guard for a whole handler. Unlike a cqrs handler, which is called for its own events only,
+// it is called for every message of its consumer: from its first call on, the store knows that.
+func guardHandler(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if unit, ok := unitOfWorkFrom(ctx); ok {
+		unit.store.guarded.Store(unit.consumer, nil)
+	}
+	return Guard(ctx, wholeHandler, fn)
+}
+
+// wholeHandler is the name under which guardHandler notes its calls.
+const wholeHandler = ""
 
 // Guard calls fn with the transaction of the inbox and notes how that ends: the inbox refuses to commit after
 // fn has failed, or after Guard was called twice with one name in the same transaction. It is for cqrs
@@ -155,7 +172,10 @@ func (u *unitOfWork) nextProduced() int {
 func (u *unitOfWork) refusal() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	_, guarded := u.store.guarded.Load(u.consumer)
 	switch {
+	case u.failure == nil && guarded && !u.called[wholeHandler]:
+		return ErrSkippedCall
 	case u.failure == nil:
 		return nil
 	case errors.Is(u.failure, ErrRepeatedCall):
