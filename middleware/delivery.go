@@ -140,15 +140,16 @@ func (d *delivery) collision(stored StoredEntry) Collision {
 	}
 }
 
-// settle ends the delivery on every way out of the middleware, a panic and runtime.Goexit included.
-func (d *delivery) settle() {
+// settle ends the delivery on every way out of the middleware, a panic and runtime.Goexit included. The panic
+// of a message that was acked already becomes the error that says so: going on, it would be retried.
+func (d *delivery) settle(result *error) {
 	var panicked any
 	if !d.returned {
 		panicked = recover()
 		d.outcome = OutcomeError
 		d.err = fmt.Errorf("handler %q ended its goroutine with runtime.Goexit; return an error instead", d.handlerName)
 		if panicked != nil {
-			d.err = fmt.Errorf("handler %q panicked", d.handlerName)
+			d.err = fmt.Errorf("handler %q panicked: %v", d.handlerName, panicked)
 		}
 		d.msg.SetContext(d.ctx)
 		d.err = d.inbox.fail(d, d.err)
@@ -162,6 +163,8 @@ func (d *delivery) settle() {
 	d.observe()
 
 	switch {
+	case panicked != nil && d.acked:
+		*result = d.err
 	case panicked != nil:
 		panic(panicked)
 	case !d.returned:

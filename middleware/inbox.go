@@ -76,9 +76,9 @@ func NewInbox(config InboxConfig) (*Inbox, error) {
 //
 // The message's context holds the transaction while h runs, and is restored afterwards.
 func (i *Inbox) Middleware(h message.HandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) ([]*message.Message, error) {
+	return func(msg *message.Message) (_ []*message.Message, err error) {
 		d := newDelivery(i, msg)
-		defer d.settle()
+		defer d.settle(&err)
 
 		d.err = i.deliver(d, h)
 		d.returned = true
