@@ -109,8 +109,8 @@ func IsPoison(err error) bool {
 }
 
 // IsTransient tells whether err is of a delivery that can come to its outcome later as it is: another delivery
-// of the key is in flight, the poison queue cannot be reached, its context had ended, or the store says so of its database (an error
-// with Transient() bool).
+// of the key is in flight, the poison queue cannot be reached, the message's context had ended, or the store
+// says so of its database (an error with Transient() bool).
 func IsTransient(err error) bool {
 	if errors.Is(err, ErrInFlight) || errors.Is(err, errPoisonPublish) || errors.Is(err, errContextEnded) {
 		return true

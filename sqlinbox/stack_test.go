@@ -361,6 +361,7 @@ func TestAHandlerThatAcksItselfIsSeenAndLosesNothing(t *testing.T) {
 			require.Equal(t, "1", rig.poison.of(name)[0].UUID)
 			require.ErrorIs(t, rig.diary.lastError(name), middleware.ErrAckedBeforeCommit)
 		}
+		require.Contains(t, rig.poison.of("fails")[0].Metadata.Get(wmmiddleware.ReasonForPoisonedKey), "broken")
 		rig.requireEffects(t, 1)
 		rig.requireEntries(t, 1)
 	})
