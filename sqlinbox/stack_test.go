@@ -366,3 +366,50 @@ func TestAHandlerThatAcksItselfIsSeenAndLosesNothing(t *testing.T) {
 		rig.requireEntries(t, 1)
 	})
 }
+
+// A handler that changes its message and then fails must not make it another message: the retry finds what was
+// delivered, and so does the poison queue.
+func TestARetryFindsTheMessageAsItWasDelivered(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("broken") },
+		"panic": func() error { panic("broken") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, database testdb.Database) {
+				rig := newStack(t, newLedger(t, database), nil)
+				var seen []string
+				spoil := func(msg *message.Message) error {
+					seen = append(seen, string(msg.Payload)+msg.Metadata.Get("note"))
+					msg.Payload[2] = 'X'
+					msg.Metadata.Set("note", "spoilt")
+					return fail()
+				}
+				rig.handle("recovers", sqlinbox.NoPublishHandler((&deed{end: func(call int32, msg *message.Message) error {
+					if call == 1 {
+						return spoil(msg)
+					}
+					seen = append(seen, string(msg.Payload)+msg.Metadata.Get("note"))
+					return nil
+				}}).handle))
+				rig.handle("never works", sqlinbox.NoPublishHandler((&deed{end: func(_ int32, msg *message.Message) error { return spoil(msg) }}).handle))
+				rig.run(t)
+				deliver := func(handler string) {
+					require.True(t, rig.deliver(t, handler, message.NewMessage("1", []byte(`{"total": 5}`))))
+				}
+
+				deliver("recovers")
+				deliver("recovers")
+				require.Equal(t, []middleware.Outcome{middleware.OutcomeError, middleware.OutcomeAccepted, middleware.OutcomeDuplicate}, rig.diary.outcomes("recovers"))
+				deliver("never works")
+				require.Len(t, rig.poison.of("never works"), 1)
+				require.Equal(t, `{"total": 5}`, string(rig.poison.of("never works")[0].Payload))
+				require.Empty(t, rig.poison.of("never works")[0].Metadata.Get("note"))
+				for _, message := range seen {
+					require.Equal(t, `{"total": 5}`, message)
+				}
+			})
+		})
+	}
+}
