@@ -5,6 +5,7 @@ package sqlinbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -299,4 +300,37 @@ func TestAnEntryThatVanishesBeforeItIsReadIsAskedForAgain(t *testing.T) {
 	require.Equal(t, middleware.Accepted, receipt.Disposition)
 	require.EqualValues(t, 2, purges.Load())
 	first.requireEffects(t, 2) // the purged entry was the only proof of the first one
+}
+
+// When the slow delivery fails, one of its copies is next, and the others go on waiting without a connection.
+func TestCopiesOfASlowKeyThatFailedDoNotStarveThePool(t *testing.T) {
+	t.Parallel()
+	ledger := newLedger(t, testdb.PostgreSQL(), inFlightWait(patience))
+	ledger.db.SetMaxOpenConns(4)
+	slow := newSlowEffect()
+	first := ledger.begin(t.Context(), entry("slow"), slow.run)
+	await(t, slow.started, "the slow delivery")
+	var copies []<-chan answer
+	for range 15 {
+		copies = append(copies, ledger.begin(t.Context(), entry("slow"), slow.run))
+	}
+
+	slow.release <- errors.New("broken")
+	require.Error(t, await(t, first, "the slow delivery's end").err)
+	await(t, slow.started, "the next delivery")
+	for n := range 50 {
+		receipt, err := ledger.Process(t.Context(), entry("other "+strconv.Itoa(n)), effect)
+		require.NoError(t, err)
+		require.Equal(t, middleware.Accepted, receipt.Disposition)
+		require.LessOrEqual(t, ledger.db.Stats().InUse, 1)
+	}
+	slow.release <- nil
+	accepted := 0
+	for _, waiting := range copies {
+		if await(t, waiting, "a copy").receipt.Disposition == middleware.Accepted {
+			accepted++
+		}
+	}
+	require.Equal(t, 1, accepted)
+	require.EqualValues(t, 2, slow.runs.Load())
 }
