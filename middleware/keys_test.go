@@ -131,12 +131,12 @@ func TestKeyFromJSONRefusesAPointerThatNamesNothing(t *testing.T) {
 func TestKeyFromJSONSurvivesDeepNesting(t *testing.T) {
 	t.Parallel()
 	for reason, text := range map[string]string{
-		"brackets":          strings.Repeat("[", 20<<20),
-		"members":           strings.Repeat(`{"id":`, 1<<20),
-		"closed, but deep":  strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20),
-		"below a sibling":   `{"x":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `,"id":"a"}`,
-		"a key of 16 MB":    `{"other":"` + strings.Repeat("k", 16<<20) + `"}`,
-		"a million members": "{" + strings.Repeat(`"k":1,`, 1<<20) + `"k":1}`,
+		"brackets":         strings.Repeat("[", 4<<20),
+		"members":          strings.Repeat(`{"id":`, 1<<17),
+		"closed, but deep": strings.Repeat("[", 1<<17) + strings.Repeat("]", 1<<17),
+		"below a sibling":  `{"x":` + strings.Repeat("[", 1<<17) + strings.Repeat("]", 1<<17) + `,"id":"a"}`,
+		"a key of 2 MB":    `{"other":"` + strings.Repeat("k", 2<<20) + `"}`,
+		"many members":     "{" + strings.Repeat(`"k":1,`, 1<<17) + `"k":1}`,
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
