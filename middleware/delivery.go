@@ -18,10 +18,11 @@ type delivery struct {
 	handlerName string
 	handler     *HandlerConfig
 
-	msg      *message.Message
-	ctx      context.Context // the message's own context, restored when the delivery is settled
-	payload  message.Payload
-	metadata message.Metadata
+	msg       *message.Message
+	ctx       context.Context // the message's own context, restored when the delivery is settled
+	delivered message.Payload // as it came; the subscriber may hold the same bytes for a redelivery
+	payload   message.Payload // a copy of it
+	metadata  message.Metadata
 
 	receivedAt   time.Time
 	entry        Entry
@@ -44,6 +45,7 @@ func newDelivery(i *Inbox, msg *message.Message) *delivery {
 		handler:     i.handlers.get(handlerName),
 		msg:         msg,
 		ctx:         ctx,
+		delivered:   msg.Payload,
 		payload:     bytes.Clone(msg.Payload),
 		metadata:    maps.Clone(msg.Metadata),
 		receivedAt:  time.Now(),
@@ -79,11 +81,13 @@ func isAcked(msg *message.Message) bool {
 
 // restoreMessage undoes what an earlier run of the handler did to the message. A retry must find the
 // payload that was delivered: if the first try turns out to be committed after all, a changed payload
-// would look like a collision with itself.
+// would look like a collision with itself. Bytes that the handler changed in place are put back in place,
+// because a redelivery may be made of them.
 func (d *delivery) restoreMessage() {
-	if !bytes.Equal(d.msg.Payload, d.payload) {
-		d.msg.Payload = bytes.Clone(d.payload)
+	if !bytes.Equal(d.delivered, d.payload) {
+		copy(d.delivered, d.payload)
 	}
+	d.msg.Payload = d.delivered
 	if !maps.Equal(d.msg.Metadata, d.metadata) {
 		d.msg.Metadata = maps.Clone(d.metadata)
 	}

@@ -40,12 +40,19 @@ func (c handlerConfigs) get(handlerName string) *HandlerConfig {
 }
 
 // checkNames refuses a configuration for a handler that the router does not have: it is a typing mistake,
-// and the handler that was meant would run with the defaults.
+// and the handler that was meant would run with the defaults. It also refuses a consumer name that is the
+// name of another handler, which has it by default.
 func (c handlerConfigs) checkNames(routerHandlers map[string]message.HandlerFunc) error {
 	for _, name := range slices.Sorted(maps.Keys(c.configured)) {
 		if _, ok := routerHandlers[name]; !ok {
 			return fmt.Errorf("InboxConfig.Handlers names handler %q, but the router has only %q; correct the name or add the handler before the router runs",
 				name, slices.Sorted(maps.Keys(routerHandlers)))
+		}
+		consumer := c.configured[name].Consumer
+		_, isHandler := routerHandlers[consumer]
+		if _, isConfigured := c.configured[consumer]; isHandler && !isConfigured {
+			return fmt.Errorf("handler %q has the consumer name %q, which handler %q has by default: a message that reaches both would run in only one of them; set Consumer in InboxConfig.Handlers[%q]",
+				name, consumer, consumer, consumer)
 		}
 	}
 	return nil
@@ -71,10 +78,10 @@ func validateHandlers(handlers map[string]HandlerConfig) []error {
 
 // isNil also finds the nil pointer inside an interface, which a failed constructor leaves when its error
 // was ignored.
-func isNil(store Store) bool {
-	if store == nil {
+func isNil(value any) bool {
+	if value == nil {
 		return true
 	}
-	value := reflect.ValueOf(store)
-	return value.Kind() == reflect.Pointer && value.IsNil()
+	v := reflect.ValueOf(value)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }

@@ -45,6 +45,9 @@ func (c *InboxConfig) setDefaults() {
 // Validate returns every problem of the configuration at once.
 func (c InboxConfig) Validate() error {
 	problems := []error{c.PoisonQueue.validate()}
+	if c.Outbox != nil && isNil(c.Outbox) {
+		problems = append(problems, fmt.Errorf("outbox is a nil %T; look for the error of its constructor", c.Outbox))
+	}
 	if isNil(c.Store) {
 		problems = append(problems, errors.New("store is nil; set InboxConfig.Store, for example to what sqlinbox.NewStore returns"))
 	}
@@ -144,6 +147,9 @@ func (i *Inbox) handle(ctx context.Context, d *delivery, h message.HandlerFunc) 
 		return fmt.Errorf("handler %q: %w", d.handlerName, ErrNoOutbox)
 	}
 	topic := message.PublishTopicFromCtx(d.ctx)
+	if topic == "" {
+		return fmt.Errorf("handler %q: %w; add it with AddHandler and a publish topic", d.handlerName, message.ErrOutputInNoPublisherHandler)
+	}
 	for _, p := range produced {
 		p.SetContext(ctx)
 	}

@@ -32,6 +32,8 @@ func (q PoisonQueue) validate() error {
 		return fmt.Errorf("poison queue: topic %q has no publisher; set PoisonQueue.Publisher", q.Topic)
 	case q.Publisher != nil && q.Topic == "":
 		return errors.New("poison queue: topic is empty; set PoisonQueue.Topic")
+	case q.Publisher != nil && isNil(q.Publisher):
+		return fmt.Errorf("poison queue: publisher is a nil %T; look for the error of its constructor", q.Publisher)
 	default:
 		return nil
 	}

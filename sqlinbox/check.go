@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,17 +14,20 @@ import (
 	"github.com/watermill-inbox/watermill-inbox/middleware"
 )
 
-// expectedColumns are the columns of each table by the end of its name.
-var expectedColumns = map[string][]string{
-	"": {
+// expectedTables are the tables by the end of their names, each with its columns.
+var expectedTables = []struct {
+	suffix  string
+	columns []string
+}{
+	{"", []string{
 		"consumer_name", "message_id", "event_type", "source", "business_key", "payload_hash", "contract_version",
 		"tenant_id", "received_at", "processed_at", "result_reference", "retention_until", "duplicate_of",
-	},
-	"_consumers": {"consumer_name", "owner", "retention", "horizon", "purged_entries", "purged_at"},
-	"_collisions": {
+	}},
+	{"_consumers", []string{"consumer_name", "owner", "retention", "horizon", "purged_entries", "purged_at"}},
+	{"_collisions", []string{
 		"consumer_name", "message_id", "payload_hash", "stored_hash", "accepted_at", "first_seen_at", "last_seen_at", "deliveries",
 		"redriven", "deliveries_since_poisoned",
-	},
+	}},
 }
 
 // Check tells whether the inbox can work on this database as it is now. It names what is missing (a table,
@@ -34,18 +36,24 @@ var expectedColumns = map[string][]string{
 //
 // It implements middleware.Checker; NewStore and Inbox.Plugin call it.
 func (s *Store) Check(ctx context.Context) error {
-	for _, suffix := range slices.Sorted(maps.Keys(expectedColumns)) {
-		if err := s.checkColumns(ctx, s.config.Table+suffix, expectedColumns[suffix]); err != nil {
-			return err
+	var problems []error
+	for _, table := range expectedTables {
+		found, err := s.columns(ctx, s.config.Table+table.suffix)
+		if err != nil {
+			return fmt.Errorf("cannot read the schema of the inbox: %w", err)
 		}
+		problems = append(problems, s.missing(s.config.Table+table.suffix, table.columns, found))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
 	}
 	return s.checkBehaviour(ctx)
 }
 
-func (s *Store) checkColumns(ctx context.Context, table string, expected []string) error {
+func (s *Store) columns(ctx context.Context, table string) ([]string, error) {
 	rows, err := s.db.QueryContext(ctx, s.statements.columns, table)
 	if err != nil {
-		return fmt.Errorf("cannot read the schema of the inbox: %w", err)
+		return nil, err
 	}
 	defer rows.Close()
 
@@ -53,14 +61,14 @@ func (s *Store) checkColumns(ctx context.Context, table string, expected []strin
 	for rows.Next() {
 		var column string
 		if err := rows.Scan(&column); err != nil {
-			return fmt.Errorf("cannot read the schema of the inbox: %w", err)
+			return nil, err
 		}
 		found = append(found, column)
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("cannot read the schema of the inbox: %w", err)
-	}
+	return found, rows.Err()
+}
 
+func (s *Store) missing(table string, expected, found []string) error {
 	cure := fmt.Sprintf("set Config.InitializeSchema, or apply the files of sqlinbox/schema/%s", s.config.Dialect.name())
 	if len(found) == 0 {
 		return fmt.Errorf("table %q is missing; %s (if it is in another schema, set the connection's search path)", table, cure)
@@ -118,7 +126,7 @@ func (s *Store) checkBehaviour(ctx context.Context) error {
 		step.change(&entry)
 		isNew, err := s.insertEntry(ctx, stmt, entry, time.Second)
 		if err != nil {
-			return fmt.Errorf("cannot write to table %q; give the role SELECT, INSERT, UPDATE and DELETE, on a database that is not read-only: %w", s.config.Table, err)
+			return fmt.Errorf("cannot write to table %q; %s: %w", s.config.Table, rightsCure, err)
 		}
 		if isNew != step.isNew {
 			return fmt.Errorf("table %q: %s", s.config.Table, step.problem)
@@ -127,16 +135,22 @@ func (s *Store) checkBehaviour(ctx context.Context) error {
 
 	stored, err := scanStored(tx.QueryRowContext(ctx, s.statements.byKey, probe.Consumer, probe.MessageKey))
 	if err != nil {
-		return fmt.Errorf("cannot read from table %q; give the role SELECT: %w", s.config.Table, err)
+		return fmt.Errorf("cannot read from table %q; %s: %w", s.config.Table, rightsCure, err)
 	}
 	if stored.PayloadHash != probe.PayloadHash {
 		return fmt.Errorf("table %q gives back payload hash %q instead of %q", s.config.Table, stored.PayloadHash, probe.PayloadHash)
+	}
+	if _, err := tx.ExecContext(ctx, s.statements.setResult, "check", probe.Consumer, probe.MessageKey); err != nil {
+		return fmt.Errorf("cannot update table %q; %s: %w", s.config.Table, rightsCure, err)
 	}
 	var sincePoisoned int64
 	err = tx.QueryRowContext(ctx, s.statements.recordCollision,
 		probe.Consumer, probe.MessageKey, "other", probe.PayloadHash, s.config.Dialect.instant(probe.ReceivedAt), 0).Scan(&sincePoisoned)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("cannot write to table %q; give the role SELECT, INSERT, UPDATE and DELETE: %w", s.config.Table+"_collisions", err)
+		return fmt.Errorf("cannot write to table %q; it needs a primary key on (consumer_name, message_id, payload_hash), and %s: %w",
+			s.config.Table+"_collisions", rightsCure, err)
 	}
 	return nil
 }
+
+const rightsCure = "give the role SELECT, INSERT, UPDATE and DELETE, on a database that is not read-only"

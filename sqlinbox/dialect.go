@@ -1,6 +1,8 @@
 package sqlinbox
 
 import (
+	"context"
+	"database/sql"
 	"time"
 )
 
@@ -18,6 +20,9 @@ type Dialect interface {
 
 	// instant is the argument for a time column.
 	instant(t time.Time) any
+
+	// commit ends the transaction. After an error a Rollback leaves the connection without one.
+	commit(ctx context.Context, tx *sql.Tx) error
 
 	// classify reads the driver's error code, and knows nothing of errors without one. It never reads the
 	// text of an error.
@@ -49,6 +54,10 @@ type statements struct {
 	// went to the poison queue, this one included.
 	//  1 consumer_name 2 message_id 3 payload_hash 4 stored_hash 5 accepted_at 6 redriven
 	recordCollision string
+
+	// isOpen tells, in one row, whether the transaction that has written the entry is still open. It is used
+	// with drivers whose Commit does not tell; empty: every driver's does.
+	isOpen string
 
 	// lockSchema makes sure that one process at a time changes the schema. Empty: the transaction does.
 	lockSchema string

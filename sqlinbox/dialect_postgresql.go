@@ -1,6 +1,8 @@
 package sqlinbox
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"strconv"
 	"strings"
@@ -70,6 +72,9 @@ DO UPDATE SET deliveries = inbox_collisions.deliveries + 1,
     last_seen_at = now()
 RETURNING deliveries_since_poisoned`,
 
+		// A statement outside of a transaction has no number assigned.
+		isOpen: `SELECT pg_current_xact_id_if_assigned() IS NOT NULL`,
+
 		// CREATE TABLE IF NOT EXISTS is not safe against another one that runs at the same moment. The number
 		// is arbitrary; it belongs to this library.
 		lockSchema: `SELECT pg_advisory_xact_lock(4871290651930042)`,
@@ -87,6 +92,8 @@ func (PostgreSQL) wait(limit time.Duration) any {
 }
 
 func (PostgreSQL) instant(t time.Time) any { return t.UTC() }
+
+func (PostgreSQL) commit(_ context.Context, tx *sql.Tx) error { return tx.Commit() }
 
 // sqlStater is an error that knows its SQLSTATE: those of lib/pq and of pgx do.
 type sqlStater interface{ SQLState() string }

@@ -1,6 +1,8 @@
 package sqlinbox
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"time"
 )
@@ -71,6 +73,17 @@ func (SQLite) instant(t time.Time) any { return t.UTC().Format(sqliteTime) }
 
 // sqliteTime is the form that strftime('%Y-%m-%dT%H:%M:%fZ') writes.
 const sqliteTime = "2006-01-02T15:04:05.000Z"
+
+// commit runs COMMIT as a statement. When SQLite cannot commit (a deferred constraint, a reader in the way), the
+// transaction stays open, and database/sql would give the connection back to the pool with it: no other
+// transaction could begin there any more. After a failed statement a Rollback still works.
+func (SQLite) commit(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, `COMMIT`); err != nil {
+		return err
+	}
+	_ = tx.Rollback() // nothing is left to roll back: this gives the connection back
+	return nil
+}
 
 func (SQLite) classify(err error) errorClass {
 	// The low byte is the primary result code: https://www.sqlite.org/rescode.html

@@ -54,13 +54,23 @@ func isConnectionFailure(err error) bool {
 
 // commitError says what is known after a COMMIT that did not succeed: mostly, nothing.
 func commitError(ctx context.Context, err error) error {
-	if errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil {
+	if (errors.Is(err, sql.ErrTxDone) || errors.Is(err, ErrTransactionEnded)) && ctx.Err() == nil {
 		return ErrTransactionEnded
 	}
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return fmt.Errorf("delivery ended before the commit: %w", errors.Join(ctxErr, err))
 	}
-	return fmt.Errorf("cannot commit; if a statement of the handler failed, return its error from the handler: %w", err)
+	return fmt.Errorf("cannot commit; if a statement of the handler failed, return its error from the handler, and leave COMMIT or ROLLBACK to the inbox: %w", err)
+}
+
+// rollBack ends the transaction of a handler that failed with cause. It adds what the handler may have done
+// wrong besides: if it has committed, the next delivery is a duplicate.
+func rollBack(ctx context.Context, tx *sql.Tx, cause error) error {
+	rollback := tx.Rollback()
+	if errors.Is(rollback, sql.ErrTxDone) && ctx.Err() == nil {
+		cause = errors.Join(cause, ErrTransactionEnded)
+	}
+	return effectError{cause, rollback}
 }
 
 // endedDelivery adds to err that the delivery's context has ended: what drivers then return need not say so,

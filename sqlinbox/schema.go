@@ -42,7 +42,7 @@ func (s *Store) initializeSchema(ctx context.Context) error {
 			return fmt.Errorf("cannot apply %s; grant the role CREATE on the schema, or apply the file with your own migrations and leave InitializeSchema out: %w", file, err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.config.Dialect.commit(ctx, tx); err != nil {
 		return fmt.Errorf("cannot commit the inbox schema: %w", err)
 	}
 	return nil

@@ -87,6 +87,9 @@ type Store struct {
 
 	insert *sql.Stmt
 	byKey  *sql.Stmt
+
+	// asksBeforeCommit is true with a driver whose Commit succeeds although the transaction has ended before.
+	asksBeforeCommit bool
 }
 
 var _ interface {
@@ -122,8 +125,11 @@ func NewStore(db *sql.DB, config Config) (*Store, error) {
 		return nil, err
 	}
 
-	// database/sql prepares these once on each connection that uses them.
 	var err error
+	if s.asksBeforeCommit, err = s.mustAskBeforeCommit(ctx); err != nil {
+		return nil, fmt.Errorf("cannot try the driver's commit: %w", err)
+	}
+	// database/sql prepares these once on each connection that uses them.
 	if s.insert, err = db.PrepareContext(ctx, s.statements.insert); err != nil {
 		return nil, fmt.Errorf("cannot prepare the insert of an entry: %w", err)
 	}
@@ -189,16 +195,48 @@ func (s *Store) processOnce(ctx context.Context, entry middleware.Entry, deadlin
 	}
 
 	unit := &unitOfWork{tx: tx, store: s, consumer: entry.Consumer, messageKey: entry.MessageKey}
-	if err := effect(context.WithValue(ctx, unitOfWorkKey{}, unit)); err != nil {
-		return middleware.Receipt{}, effectError{err, tx.Rollback()}
+	err = effect(context.WithValue(ctx, unitOfWorkKey{}, unit))
+	if err == nil {
+		err = unit.refusal()
 	}
-	if err := unit.refusal(); err != nil {
-		return middleware.Receipt{}, err
+	if err != nil {
+		return middleware.Receipt{}, rollBack(ctx, tx, err)
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.commit(ctx, tx); err != nil {
 		return middleware.Receipt{}, commitError(ctx, err)
 	}
 	return middleware.Receipt{Disposition: middleware.Accepted}, nil
+}
+
+// commit ends the transaction of an effect.
+func (s *Store) commit(ctx context.Context, tx *sql.Tx) error {
+	if s.asksBeforeCommit {
+		var isOpen bool
+		if err := tx.QueryRowContext(ctx, s.statements.isOpen).Scan(&isOpen); err != nil {
+			return err
+		}
+		if !isOpen {
+			return ErrTransactionEnded
+		}
+	}
+	return s.config.Dialect.commit(ctx, tx)
+}
+
+// mustAskBeforeCommit tries what the driver says to a commit after a handler has run ROLLBACK as a statement.
+// PostgreSQL only warns. lib/pq keeps track and fails; pgx succeeds, and the message would be acked and lost.
+func (s *Store) mustAskBeforeCommit(ctx context.Context) (bool, error) {
+	if s.statements.isOpen == "" {
+		return false, nil
+	}
+	tx, err := s.db.BeginTx(ctx, s.config.TxOptions)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, `ROLLBACK`); err != nil {
+		return false, err
+	}
+	return s.config.Dialect.commit(ctx, tx) == nil, nil
 }
 
 // errBeforeEffect marks errors after which the effect surely has not run.
@@ -261,7 +299,7 @@ func (s *Store) recordSemanticDuplicate(ctx context.Context, tx *sql.Tx, entry m
 		// Another delivery of the same message was faster.
 		return middleware.Receipt{}, errors.Join(errVanished, err)
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.config.Dialect.commit(ctx, tx); err != nil {
 		return middleware.Receipt{}, commitError(ctx, err)
 	}
 	return middleware.Receipt{Disposition: middleware.KnownByBusinessKey, Stored: first}, nil
@@ -288,7 +326,7 @@ func (s *Store) RecordCollision(ctx context.Context, collision middleware.Collis
 			return err
 		}
 	}
-	if err := tx.Commit(); err != nil {
+	if err := s.config.Dialect.commit(ctx, tx); err != nil {
 		return withTransience(fmt.Errorf("cannot commit the collision: %w", err), s.classify(err))
 	}
 	return nil
@@ -307,8 +345,11 @@ func (s *Store) setResult(ctx context.Context, unit *unitOfWork, reference strin
 const maxReferenceLength = 255
 
 func (s *Store) classify(err error) errorClass {
-	if errors.Is(err, errVanished) {
+	switch {
+	case errors.Is(err, errVanished):
 		return conflict
+	case errors.Is(err, ErrTransactionEnded):
+		return permanent
 	}
 	class := s.config.Dialect.classify(err)
 	var ofEffect effectError
