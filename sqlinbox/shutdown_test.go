@@ -359,8 +359,7 @@ func TestAProcessThatIsPausedUntilAnotherOneHasItsMessageLeavesOneEffect(t *test
 			t.Parallel()
 			schema, queue := newSchema(t), newQueue(t)
 			schema.process(t)
-			paused := schema
-			paused.dsn += "_paused"
+			paused := schema.as(t, schema.application+"_paused")
 			wire, uri := newWire(t, queue.uri)
 			process := startProcess(t, paused, queue, uri)
 			queue.publish(t, "1")
@@ -370,7 +369,7 @@ func TestAProcessThatIsPausedUntilAnotherOneHasItsMessageLeavesOneEffect(t *test
 			wire.cut()
 			heir := newHeir(t, schema, queue)
 			if end.losesItsTransaction {
-				_, err := heir.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, schema.application+"_paused")
+				_, err := heir.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, paused.application)
 				require.NoError(t, err)
 				heir.awaitSettled(t, "1")
 			} else {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,8 +31,7 @@ type schema struct {
 
 func newSchema(t *testing.T, settings ...string) schema {
 	t.Helper()
-	s := schema{dsn: testdb.PostgreSQLDSN(t), application: testdb.Unique("process")}
-	s.dsn += "&application_name=" + s.application
+	s := schema{dsn: testdb.PostgreSQLDSN(t)}.as(t, testdb.Unique("process"))
 	for _, setting := range settings {
 		s.dsn += "&" + setting
 	}
@@ -63,6 +63,17 @@ func (s schema) otherProcess(t *testing.T, change ...func(*sqlinbox.Config)) led
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return ledger{Store: store, db: db}
+}
+
+// as is the schema for processes of another name.
+func (s schema) as(t *testing.T, application string) schema {
+	t.Helper()
+	dsn, err := url.Parse(s.dsn)
+	require.NoError(t, err)
+	query := dsn.Query()
+	query.Set("application_name", application)
+	dsn.RawQuery = query.Encode()
+	return schema{dsn: dsn.String(), application: application}
 }
 
 // awaitBlocked waits until so many transactions of the schema's processes wait for a lock.
@@ -161,11 +172,12 @@ func TestTheLimitOfTheWaitEndsBeforeTheHandlersStatements(t *testing.T) {
 func TestAHandlerThatWaitsForALockIsNotHeld(t *testing.T) {
 	t.Parallel()
 	schema := newSchema(t)
-	ledger := schema.process(t, inFlightWait(time.Millisecond))
+	ledger := schema.process(t, inFlightWait(100*time.Millisecond))
 	_, err := ledger.db.Exec(`CREATE TABLE stock (item text PRIMARY KEY, n int); INSERT INTO stock VALUES ('book', 5)`)
 	require.NoError(t, err)
 	rival, err := ledger.db.Begin()
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = rival.Rollback() })
 	_, err = rival.Exec(`UPDATE stock SET n = n - 1`)
 	require.NoError(t, err)
 
@@ -174,7 +186,13 @@ func TestAHandlerThatWaitsForALockIsNotHeld(t *testing.T) {
 		_, err := tx.ExecContext(ctx, `UPDATE stock SET n = n - 1`)
 		return err
 	})
-	schema.awaitBlocked(t, 1)
+	eventually(t, "a handler that has waited for longer than that", func() bool {
+		var waited bool
+		require.NoError(t, ledger.db.QueryRow(`
+SELECT count(*) = 1 FROM pg_stat_activity
+WHERE application_name = $1 AND wait_event_type = 'Lock' AND now() - query_start > interval '200 ms'`, schema.application).Scan(&waited))
+		return waited
+	})
 	require.NoError(t, rival.Commit())
 	answer := await(t, answered, "the handler")
 	require.NoError(t, answer.err)

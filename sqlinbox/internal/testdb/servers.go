@@ -26,6 +26,8 @@ func PostgreSQL() Database {
 	return Database{Name: "PostgreSQL", Dialect: sqlinbox.PostgreSQL{}, Open: func(t testing.TB) *sql.DB {
 		db, err := sql.Open("postgres", PostgreSQLDSN(t))
 		require.NoError(t, err)
+		db.SetMaxOpenConns(8) // the server has to serve all tests
+		db.SetMaxIdleConns(8)
 		t.Cleanup(func() { _ = db.Close() })
 		return db
 	}}
@@ -40,7 +42,8 @@ func PostgreSQLDSN(t testing.TB) string {
 	_, err = admin.Exec(`CREATE SCHEMA ` + schema)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_, err := admin.Exec(`DROP SCHEMA ` + schema + ` CASCADE`)
+		// A transaction that a failed test has left open must not make the others wait.
+		_, err := admin.Exec(`SET lock_timeout = '10s'; DROP SCHEMA ` + schema + ` CASCADE`)
 		require.NoError(t, err)
 		_ = admin.Close()
 	})
@@ -49,6 +52,8 @@ func PostgreSQLDSN(t testing.TB) string {
 	require.NoError(t, err)
 	query := dsn.Query()
 	query.Set("search_path", schema)
+	query.Set("application_name", schema)  // tells the test's sessions apart in pg_stat_activity
+	query.Set("synchronous_commit", "off") // tests kill processes, not the server
 	dsn.RawQuery = query.Encode()
 	return dsn.String()
 }
