@@ -18,7 +18,11 @@ import (
 //
 // What is missing, null or the empty string is ErrNoKey. Anything else cannot be told: an object or array, a
 // number with a fraction or an exponent (it has many spellings), a payload that is not JSON, a member on the
-// way that stands there twice, a string with the replacement character U+FFFD (somebody has repaired it).
+// way that stands there twice, a string with the replacement character U+FFFD (somebody has repaired it), an array
+// where the pointer has "-" or an index with a leading zero (RFC 6901 knows no such element).
+//
+// The payload is read once and not copied, and nested at most as deep as encoding/json reads it. Errors do not
+// quote it. A pointer that is not one, or that names the whole payload, is refused when the inbox is built.
 func KeyFromJSON(pointer string) KeyExtractor {
 	tokens, err := parsePointer(pointer)
 	return jsonKey{pointer: pointer, tokens: tokens, err: err}
@@ -66,123 +70,164 @@ func parsePointer(pointer string) ([]string, error) {
 
 var invalidEscape = regexp.MustCompile(`~([^01]|$)`)
 
-// missing is the value of what is not there, which is different from null.
-type missing struct{}
-
-func keyOfJSON(value any) (string, error) {
-	switch value := value.(type) {
-	case missing:
+// keyOfJSON is the key that a value spells; a nil value is missing.
+func keyOfJSON(value []byte) (string, error) {
+	if value == nil {
 		return "", fmt.Errorf("%w: it is missing", ErrNoKey)
-	case nil:
+	}
+	switch value[0] {
+	case 'n':
 		return "", fmt.Errorf("%w: it is null", ErrNoKey)
-	case bool:
-		return strconv.FormatBool(value), nil
-	case json.Number:
-		if !integer.MatchString(value.String()) {
-			return "", errors.New("a number that is not a plain integer has many spellings; send the key as a string")
-		}
-		return value.String(), nil
-	case string:
-		if value == "" {
+	case 't', 'f':
+		return string(value), nil
+	case '{', '[':
+		return "", errors.New("it is an object or an array; point to a string or an integer in it")
+	case '"':
+		text, err := textOfJSON(value)
+		switch {
+		case err != nil:
+			return "", err
+		case text == "":
 			return "", fmt.Errorf("%w: it is the empty string", ErrNoKey)
-		}
-		if strings.ContainsRune(value, utf8.RuneError) {
+		case strings.ContainsRune(text, utf8.RuneError):
 			return "", errors.New("the string has a character that was replaced because it was invalid")
 		}
-		return value, nil
+		return text, nil
 	default:
-		return "", errors.New("it is an object or an array; point to a string or an integer in it")
+		if !integer.Match(value) {
+			return "", errors.New("a number that is not a plain integer has many spellings; send the key as a string")
+		}
+		return string(value), nil
 	}
 }
 
 var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// lookUpJSON returns the scalar at the path, a json.Delim for an object or array, or missing. It looks at the
-// whole payload, in linear time and with the nesting limit of encoding/json.
-func lookUpJSON(payload []byte, path []string) (any, error) {
+// lookUpJSON returns the value at the path as it stands in payload, or nil if it is missing.
+//
+// Everything behind the check of the whole payload relies on strict JSON. It makes nothing of the values that it
+// passes, so that a large payload costs time but no memory, and it goes down the path in a loop.
+func lookUpJSON(payload []byte, path []string) ([]byte, error) {
+	// json.Valid accepts strings of invalid UTF-8, which other readers repair, each in its way.
 	if !utf8.Valid(payload) || !json.Valid(payload) {
 		return nil, errors.New("the payload is not JSON in valid UTF-8")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(payload))
-	decoder.UseNumber()
-	return lookUpValue(decoder, path)
-}
-
-func lookUpValue(decoder *json.Decoder, path []string) (any, error) {
-	if len(path) > 0 {
-		switch token, err := decoder.Token(); {
-		case err != nil:
-			return nil, errors.New("the payload cannot be read as JSON")
-		case token == json.Delim('{'):
-			return lookUpMember(decoder, path)
-		case token == json.Delim('['):
-			return lookUpElement(decoder, path)
-		default:
-			return missing{}, nil
-		}
-	}
-	var value json.RawMessage
-	if err := decoder.Decode(&value); err != nil {
-		return nil, errors.New("the payload cannot be read as JSON")
-	}
-	if value[0] == '{' || value[0] == '[' {
-		return json.Delim(value[0]), nil
-	}
-	scalar := json.NewDecoder(bytes.NewReader(value))
-	scalar.UseNumber()
-	return scalar.Token()
-}
-
-// lookUpMember reads to the end of the object, so that a second member with the name is seen: readers do
-// not agree which of the two counts.
-func lookUpMember(decoder *json.Decoder, path []string) (any, error) {
-	var found any = missing{}
-	seen := false
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, errors.New("the payload cannot be read as JSON")
-		}
-		if name != path[0] {
-			if err := skipValue(decoder); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if seen {
-			return nil, fmt.Errorf("member %q stands there twice", path[0])
-		}
-		seen = true
-		if found, err = lookUpValue(decoder, path[1:]); err != nil {
-			return nil, err
-		}
-	}
-	_, err := decoder.Token()
-	return found, err
-}
-
-func lookUpElement(decoder *json.Decoder, path []string) (any, error) {
-	var found any = missing{}
-	for i := 0; decoder.More(); i++ {
-		if strconv.Itoa(i) != path[0] {
-			if err := skipValue(decoder); err != nil {
-				return nil, err
-			}
-			continue
-		}
+	value, _ := cutValue(skipSpace(payload))
+	for _, token := range path {
 		var err error
-		if found, err = lookUpValue(decoder, path[1:]); err != nil {
+		switch value[0] {
+		case '{':
+			value, err = memberOf(value, token)
+		case '[':
+			value, err = elementOf(value, token)
+		default:
+			return nil, nil
+		}
+		if err != nil || value == nil {
 			return nil, err
 		}
 	}
-	_, err := decoder.Token()
-	return found, err
+	return value, nil
 }
 
-func skipValue(decoder *json.Decoder) error {
-	var skipped json.RawMessage
-	if err := decoder.Decode(&skipped); err != nil {
-		return errors.New("the payload cannot be read as JSON")
+// memberOf reads to the end of the object, so that a second member with the name is seen: readers do
+// not agree which of the two counts.
+func memberOf(object []byte, name string) ([]byte, error) {
+	var found []byte
+	for rest := skipSpace(object[1:]); rest[0] != '}'; {
+		var quoted, value []byte
+		quoted, rest = cutValue(rest)
+		value, rest = cutValue(skipSeparator(rest))
+		rest = skipSeparator(rest)
+
+		text, err := textOfJSON(quoted)
+		if err != nil {
+			return nil, err
+		}
+		if text != name {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("member %q stands there twice", name)
+		}
+		found = value
 	}
-	return nil
+	return found, nil
+}
+
+func elementOf(array []byte, index string) ([]byte, error) {
+	if index == "-" || len(index) > 1 && index[0] == '0' {
+		return nil, fmt.Errorf("%q is not the index of an element of an array (RFC 6901)", index)
+	}
+	wanted, err := strconv.Atoi(index)
+	if err != nil || index[0] == '+' {
+		return nil, nil
+	}
+	for i, rest := 0, skipSpace(array[1:]); rest[0] != ']'; i++ {
+		var value []byte
+		value, rest = cutValue(rest)
+		if i == wanted {
+			return value, nil
+		}
+		rest = skipSeparator(rest)
+	}
+	return nil, nil
+}
+
+// cutValue splits text, which begins with a value, behind that value.
+func cutValue(text []byte) (value, rest []byte) {
+	end := 0
+	for depth := 0; ; {
+		switch text[end] {
+		case '"':
+			for end++; text[end] != '"'; end++ {
+				if text[end] == '\\' {
+					end++
+				}
+			}
+			end++
+		case '{', '[':
+			depth++
+			end++
+		case '}', ']':
+			depth--
+			end++
+		default:
+			for end++; end < len(text) && !isDelimiter(text[end]); end++ {
+			}
+		}
+		if depth == 0 {
+			return text[:end], text[end:]
+		}
+	}
+}
+
+// isDelimiter tells whether a byte ends a number or a word.
+func isDelimiter(b byte) bool {
+	switch b {
+	case ' ', '\t', '\r', '\n', ',', ':', '"', '{', '}', '[', ']':
+		return true
+	}
+	return false
+}
+
+func skipSpace(text []byte) []byte {
+	return bytes.TrimLeft(text, " \t\r\n")
+}
+
+// skipSeparator goes to the next name or value, or to the bracket that ends the container.
+func skipSeparator(text []byte) []byte {
+	return bytes.TrimLeft(text, " \t\r\n,:")
+}
+
+// textOfJSON is the text of a string. A lone surrogate becomes U+FFFD.
+func textOfJSON(quoted []byte) (string, error) {
+	if !bytes.ContainsRune(quoted, '\\') {
+		return string(quoted[1 : len(quoted)-1]), nil
+	}
+	var text string
+	if err := json.Unmarshal(quoted, &text); err != nil {
+		return "", errors.New("a string cannot be read as JSON")
+	}
+	return text, nil
 }

@@ -39,6 +39,23 @@ func TestAKeyIsStoredAsItIsOrAsADigestThatNobodyCanForge(t *testing.T) {
 	require.NotEqual(t, stored, forged, "the digest of another key can be sent as a key")
 }
 
+// requireStorableOrRefused fails if a key is stored in a form that some database refuses.
+func requireStorableOrRefused(t *testing.T, key string) {
+	t.Helper()
+	stored, err := storableKey(key)
+	again, errAgain := storableKey(key)
+	require.Equal(t, stored, again)
+	require.Equal(t, err == nil, errAgain == nil)
+	if err != nil {
+		require.Empty(t, stored)
+		return
+	}
+	require.NotEmpty(t, stored)
+	require.True(t, utf8.ValidString(stored))
+	require.NotContains(t, stored, "\x00")
+	require.LessOrEqual(t, len(stored), maxKeyText)
+}
+
 func TestADescriptionCanAlwaysBeStoredAndStaysDifferent(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
