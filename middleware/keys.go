@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,15 @@ func (f KeyFunc) ExtractKey(msg *message.Message) (string, error) {
 	return f(msg)
 }
 
-// KeyFromUUID is the message's UUID.
+// Validate refuses a nil f, which would panic at the first message.
+func (f KeyFunc) Validate() error {
+	if f == nil {
+		return errors.New("KeyFunc is nil")
+	}
+	return nil
+}
+
+// KeyFromUUID is the message's UUID. An empty one is ErrNoKey.
 var KeyFromUUID KeyExtractor = KeyFunc(func(msg *message.Message) (string, error) {
 	if msg.UUID == "" {
 		return "", fmt.Errorf("%w: the message has no UUID; configure a Key that the producer sets", ErrNoKey)
@@ -39,7 +48,8 @@ var KeyFromUUID KeyExtractor = KeyFunc(func(msg *message.Message) (string, error
 	return msg.UUID, nil
 })
 
-// ConstantKey is always text. Alone it identifies nothing; in JoinKeys it names the action.
+// ConstantKey is always text. Alone it identifies nothing; in JoinKeys it names the action. A text that could not be
+// stored as a key is refused when the inbox is built.
 func ConstantKey(text string) KeyExtractor {
 	return constantKey(text)
 }
@@ -51,24 +61,29 @@ func (k constantKey) ExtractKey(*message.Message) (string, error) {
 }
 
 func (k constantKey) Validate() error {
-	if k == "" {
-		return errors.New("ConstantKey is empty")
+	if _, err := storableKey(string(k)); err != nil {
+		return fmt.Errorf("ConstantKey cannot be a key: %w", err)
 	}
 	return nil
 }
 
 // JoinKeys is all of extractors joined into one key, from which each part can be told again: every part is
 // written as its length in bytes, a colon and its text, with a plus sign between parts ("3:a|b+1:c"). This form is
-// stored and does not change.
+// stored, where it lives as long as the entry, and does not change.
 //
-// When a part has no key or cannot be told, neither has the whole.
+// When a part has no key or cannot be told, neither has the whole: the error says which part, and wraps its error.
+// To join nothing, or nil, is refused when the inbox is built.
 func JoinKeys(extractors ...KeyExtractor) KeyExtractor {
-	return joinedKeys(extractors)
+	// A copy: the caller may go on using the slice while messages are handled.
+	return joinedKeys(slices.Clone(extractors))
 }
 
 type joinedKeys []KeyExtractor
 
 func (k joinedKeys) ExtractKey(msg *message.Message) (string, error) {
+	if len(k) == 0 {
+		return "", k.Validate()
+	}
 	parts := make([]string, len(k))
 	for i, extractor := range k {
 		part, err := extractor.ExtractKey(msg)
@@ -100,14 +115,21 @@ func (k joinedKeys) Validate() error { return validateExtractors("JoinKeys", k) 
 
 // FirstKey is the key of the first of extractors that has one. Only ErrNoKey moves on to the next: an
 // extractor that cannot tell ends the search, so that a damaged message does not get another identity.
+//
+// When none has one, the error is ErrNoKey with the reason of each. To choose among nothing, or nil, is refused when
+// the inbox is built. Keys of different extractors are not told apart: where they can be alike, join each with a
+// ConstantKey.
 func FirstKey(extractors ...KeyExtractor) KeyExtractor {
-	return firstKey(extractors)
+	return firstKey(slices.Clone(extractors))
 }
 
 type firstKey []KeyExtractor
 
 func (k firstKey) ExtractKey(msg *message.Message) (string, error) {
-	var reasons []error
+	if len(k) == 0 {
+		return "", k.Validate()
+	}
+	var reasons error
 	for _, extractor := range k {
 		key, err := extractor.ExtractKey(msg)
 		if err == nil && key == "" {
@@ -119,9 +141,15 @@ func (k firstKey) ExtractKey(msg *message.Message) (string, error) {
 		if !errors.Is(err, ErrNoKey) {
 			return "", err
 		}
-		reasons = append(reasons, err)
+		if reasons == nil {
+			reasons = err
+		} else {
+			// On one line, unlike errors.Join: the reason becomes metadata of the poisoned message, and some
+			// brokers refuse a line break there.
+			reasons = fmt.Errorf("%w; %w", reasons, err)
+		}
 	}
-	return "", errors.Join(reasons...)
+	return "", reasons
 }
 
 func (k firstKey) Validate() error { return validateExtractors("FirstKey", k) }

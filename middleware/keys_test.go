@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -200,6 +201,14 @@ func TestJoinedKeysCanBeToldApart(t *testing.T) {
 func TestJoinedKeysNeedEveryPart(t *testing.T) {
 	t.Parallel()
 	extractor := middleware.JoinKeys(middleware.ConstantKey("create"), middleware.KeyFromJSON("/opportunity"), middleware.KeyFromJSON("/meeting"))
+	empty := middleware.KeyFunc(func(*message.Message) (string, error) { return "", nil })
+	_, err := middleware.JoinKeys(middleware.ConstantKey("a"), empty).ExtractKey(payload(""))
+	require.ErrorIs(t, err, middleware.ErrNoKey, "an extractor of the user's own may forget to say so")
+
+	_, err = extractor.ExtractKey(payload(`{"opportunity":{},"meeting":"m"}`))
+	require.ErrorContains(t, err, "part 2")
+	require.NotErrorIs(t, err, middleware.ErrNoKey)
+
 	for reason, text := range map[string]string{
 		"missing": `{"opportunity":"o"}`,
 		"null":    `{"opportunity":"o","meeting":null}`,
@@ -226,9 +235,70 @@ func TestFirstKeyMovesOnOnlyFromWhatIsNotThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "uuid", key)
 
-	_, err = extractor.ExtractKey(payload(`{"id":`))
+	key, err = extractor.ExtractKey(payload(`{"id":`))
 	require.Error(t, err, "a damaged payload must not get another identity")
 	require.NotErrorIs(t, err, middleware.ErrNoKey)
+	require.Empty(t, key)
+}
+
+func TestFirstKeyWithoutAKeySaysEachReasonOnOneLine(t *testing.T) {
+	t.Parallel()
+	empty := middleware.KeyFunc(func(*message.Message) (string, error) { return "", nil })
+	key, err := middleware.FirstKey(middleware.KeyFromMetadata("order_id"), empty, middleware.KeyFromJSON("/id")).ExtractKey(payload(`{"id":null}`))
+	require.Empty(t, key)
+	require.ErrorIs(t, err, middleware.ErrNoKey)
+	require.ErrorContains(t, err, `metadata "order_id" is missing`)
+	require.ErrorContains(t, err, "it is empty")
+	require.ErrorContains(t, err, `"/id"`)
+	require.NotContains(t, err.Error(), "\n", "a broker may refuse metadata with a line break")
+}
+
+func TestAnExtractorOfExtractorsKeepsItsOwnList(t *testing.T) {
+	t.Parallel()
+	for reason, combine := range map[string]func(...middleware.KeyExtractor) middleware.KeyExtractor{
+		"JoinKeys": middleware.JoinKeys,
+		"FirstKey": middleware.FirstKey,
+	} {
+		list := []middleware.KeyExtractor{middleware.ConstantKey("a")}
+		extractor := combine(list...)
+		before, err := extractor.ExtractKey(payload(""))
+		require.NoError(t, err, reason)
+		list[0] = middleware.ConstantKey("b")
+		after, err := extractor.ExtractKey(payload(""))
+		require.NoError(t, err, reason)
+		require.Equal(t, before, after, reason)
+	}
+}
+
+func TestNoExtractorsHaveNoKeyAndAreNotMerelyWithout(t *testing.T) {
+	t.Parallel()
+	for reason, extractor := range map[string]middleware.KeyExtractor{"JoinKeys": middleware.JoinKeys(), "FirstKey": middleware.FirstKey()} {
+		_, err := extractor.ExtractKey(payload(""))
+		require.ErrorContains(t, err, reason)
+		require.NotErrorIs(t, err, middleware.ErrNoKey, reason)
+	}
+}
+
+func TestAMessageWithoutTheMetadataOrUUIDHasNoKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason    string
+		extractor middleware.KeyExtractor
+		msg       *message.Message
+		says      string
+	}{
+		{"no UUID", middleware.KeyFromUUID, message.NewMessage("", nil), "UUID"},
+		{"missing metadata", middleware.KeyFromMetadata("order_id"), metadata("Order_ID", "o-1"), "missing"},
+		{"empty metadata", middleware.KeyFromMetadata("order_id"), metadata("order_id", ""), "empty"},
+		{"no metadata at all", middleware.KeyFromMetadataUnchecked("order_id"), &message.Message{}, "missing"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			t.Parallel()
+			_, err := c.extractor.ExtractKey(c.msg)
+			require.ErrorIs(t, err, middleware.ErrNoKey)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
 }
 
 // buildWith builds an inbox whose key is extractor.
@@ -294,6 +364,10 @@ func TestAnExtractorThatIsPutTogetherWrongIsRefused(t *testing.T) {
 		"no name":           middleware.KeyFromMetadata(""),
 		"no unchecked name": middleware.KeyFromMetadataUnchecked(""),
 		"empty constant":    middleware.ConstantKey(""),
+		"constant with NUL": middleware.ConstantKey("a\x00"),
+		"constant no UTF-8": middleware.ConstantKey("a\xff"),
+		"nil function":      middleware.KeyFunc(nil),
+		"joined nil func":   middleware.JoinKeys(middleware.KeyFromUUID, middleware.KeyFunc(nil)),
 		"nothing to join":   middleware.JoinKeys(),
 		"nothing to choose": middleware.FirstKey(),
 		"nil part":          middleware.JoinKeys(middleware.KeyFromUUID, nil),
@@ -301,6 +375,55 @@ func TestAnExtractorThatIsPutTogetherWrongIsRefused(t *testing.T) {
 		"deep inside":       middleware.FirstKey(middleware.KeyFromUUID, middleware.JoinKeys(middleware.KeyFromJSON("id"))),
 	} {
 		require.Error(t, validate(extractor), reason)
+		require.Error(t, buildWith(func(c *middleware.HandlerConfig) { c.Key = extractor }), reason)
+	}
+}
+
+func TestEveryProblemOfNestedExtractorsIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	err := validate(middleware.FirstKey(nil, middleware.JoinKeys(middleware.KeyFromJSON("order.id"), middleware.ConstantKey(""))))
+	require.ErrorContains(t, err, "extractor 1 of FirstKey is nil")
+	require.ErrorContains(t, err, "order.id")
+	require.ErrorContains(t, err, "ConstantKey")
+}
+
+// FuzzJoinKeys claims of every two parts: they can be told again from the joined key, and no other parts have it.
+func FuzzJoinKeys(f *testing.F) {
+	f.Add("a|b", "c")
+	f.Add("a", "b:c")
+	f.Add("a+1:b", "1")
+	f.Add("10:", "\x00\xff")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		extractor := middleware.JoinKeys(middleware.ConstantKey(first), middleware.ConstantKey(second))
+		key, err := extractor.ExtractKey(payload(""))
+		if first == "" || second == "" {
+			require.ErrorIs(t, err, middleware.ErrNoKey)
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, []string{first, second}, split(t, key))
+
+		nested, err := middleware.JoinKeys(extractor, middleware.ConstantKey(first)).ExtractKey(payload(""))
+		require.NoError(t, err)
+		require.Equal(t, []string{key, first}, split(t, nested))
+	})
+}
+
+// split tells the parts of a joined key again, by the documented form alone.
+func split(t *testing.T, key string) []string {
+	t.Helper()
+	var parts []string
+	for {
+		digits, rest, found := strings.Cut(key, ":")
+		require.True(t, found)
+		length, err := strconv.Atoi(digits)
+		require.NoError(t, err)
+		parts = append(parts, rest[:length])
+		if rest = rest[length:]; rest == "" {
+			return parts
+		}
+		require.Equal(t, "+", rest[:1])
+		key = rest[1:]
 	}
 }
 
