@@ -1,8 +1,13 @@
 package middleware_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
@@ -105,12 +110,75 @@ func TestACloudEventWhoseIdentityIsNotClearIsAnErrorThatSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAnEventInAnotherSpellingOfItsJSONHasTheSameKey(t *testing.T) {
+	t.Parallel()
+	for reason, text := range map[string]string{
+		"as sent":        `{"specversion":"1.0","id":"é-1","source":"/o","type":"t","data":{"id":"2"}}`,
+		"members moved":  `{"data":{"id":"2"},"type":"t","source":"/o","id":"é-1","specversion":"1.0"}`,
+		"white space":    "\n{ \"specversion\" : \"1.0\",\t\"id\":\"é-1\", \"source\":\"/o\",\r\n\"type\":\"t\" } ",
+		"escapes":        `{"specversion":"1.0","\u0069d":"\u00e9-1","source":"\/o","type":"t"}`,
+		"other data":     `{"specversion":"1.0","id":"é-1","source":"/o","type":"t","data_base64":"AA=="}`,
+		"other metadata": `{"specversion":"1.0","id":"é-1","source":"/o","type":"u","subject":"s","time":"2026-01-02T03:04:05Z"}`,
+	} {
+		for _, contentType := range []string{"", "application/cloudevents+json", "application/cloudevents+json;charset=UTF-8"} {
+			msg := payload(text)
+			msg.Metadata.Set("content-type", contentType)
+			key, err := middleware.KeyFromCloudEvents.ExtractKey(msg)
+			require.NoError(t, err, reason)
+			require.Equal(t, "2:/o+4:é-1", key, reason)
+		}
+	}
+}
+
+func TestAnEventIsIdentifiedBySourceAndIDTogether(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, event := range [][2]string{{"/o", "1"}, {"/o", "2"}, {"/p", "1"}, {"/o1", "1"}, {"/o", "11"}, {"/o+1:1", "1"}, {"/O", "1"}} {
+		key, err := middleware.KeyFromCloudEvents.ExtractKey(metadata("ce_source", event[0], "ce_id", event[1]))
+		require.NoError(t, err)
+		require.NotContains(t, seen, key, "%q", event)
+		seen[key] = event[0]
+	}
+}
+
+func TestAnEventDoesNotBreakTheReader(t *testing.T) {
+	t.Parallel()
+	const event = `{"specversion":"1.0","type":"t","id":"1","source":"/o","data":`
+	for reason, text := range map[string]string{
+		"brackets":              strings.Repeat("[", 20<<20),
+		"data of brackets":      event + strings.Repeat("[", 20<<20),
+		"data of objects":       event + strings.Repeat(`{"a":`, 1<<20),
+		"closed, but deep":      event + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + "}",
+		"an id of brackets":     `{"specversion":"1.0","type":"t","source":"/o","id":` + strings.Repeat("[", 1<<20),
+		"an id that was broken": `{"specversion":"1.0","type":"t","id":"\ud83d","source":"/o"}`,
+		"invalid UTF-8":         "{\"specversion\":\"1.0\",\"type\":\"t\",\"id\":\"\xff\",\"source\":\"/o\"}",
+		"trailing data":         `{"specversion":"1.0","type":"t","id":"1","source":"/o"}{}`,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			msg := payload(text)
+			_, err := middleware.KeyFromCloudEvents.ExtractKey(msg)
+			require.Error(t, err)
+
+			msg = payload(text)
+			msg.Metadata.Set("content-type", "application/cloudevents+json")
+			_, err = middleware.KeyFromCloudEvents.ExtractKey(msg)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, middleware.ErrNoKey, "it says that it is an event")
+			require.Less(t, len(err.Error()), 300)
+		})
+	}
+}
+
+// FuzzKeyFromCloudEvents claims of every message: there is one answer, which is a key or an error. And of every event that
+// has no percent sign in its source and id: it has one key in all spellings and modes.
 func FuzzKeyFromCloudEvents(f *testing.F) {
 	f.Add([]byte(`{"specversion":"1.0","id":"1","source":"/o"}`), "1", "/o", "application/cloudevents+json")
+	f.Add([]byte(`{"specversion":"1.0","id":"1","source":"/o","type":"t"}`), "", "", "")
 	f.Add([]byte(`[]`), "", "", "")
 	f.Add([]byte("\xff"), "%zz", "\x00", "text/plain; x=")
 	f.Fuzz(func(t *testing.T, text []byte, id, source, contentType string) {
-		for _, prefix := range []string{"ce-", "ce_", "cloudEvents:"} {
+		for _, prefix := range []string{"ce-", "ce_", "cloudEvents:", "cloudEvents_", "Ce-"} {
 			msg := message.NewMessage("", text)
 			msg.Metadata.Set(prefix+"id", id)
 			msg.Metadata.Set(prefix+"source", source)
@@ -120,8 +188,40 @@ func FuzzKeyFromCloudEvents(f *testing.F) {
 			if key != again || (err == nil) != (errAgain == nil) {
 				t.Fatalf("two answers for one message: %q %v, %q %v", key, err, again, errAgain)
 			}
+			if (err == nil) != (key != "") {
+				t.Fatalf("neither a key nor an error, or both: %q, %v", key, err)
+			}
+		}
+		if isAttribute(id) && isAttribute(source) {
+			requireOneKey(t, id, source)
 		}
 	})
+}
+
+// isAttribute: a percent sign is left out because a value that looks encoded is decoded in every mode.
+func isAttribute(text string) bool {
+	return text != "" && utf8.ValidString(text) && !strings.Contains(text, "%") && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+func requireOneKey(t *testing.T, id, source string) {
+	t.Helper()
+	structured, err := json.Marshal(map[string]string{"specversion": "1.0", "type": "t", "id": id, "source": source})
+	require.NoError(t, err)
+	declared := payload(string(structured))
+	declared.Metadata.Set("Content-Type", "application/cloudevents+json")
+	want := fmt.Sprintf("%d:%s+%d:%s", len(source), source, len(id), id)
+	for _, msg := range []*message.Message{
+		metadata("ce-id", url.PathEscape(id), "ce-source", url.PathEscape(source)),
+		metadata("Ce-Id", url.PathEscape(id), "Ce-Source", url.PathEscape(source)),
+		metadata("ce_id", id, "ce_source", source),
+		metadata("cloudEvents:id", id, "cloudEvents_source", source),
+		payload(string(structured)),
+		declared,
+	} {
+		key, err := middleware.KeyFromCloudEvents.ExtractKey(msg)
+		require.NoError(t, err)
+		require.Equal(t, want, key)
+	}
 }
 
 func Example_keyFromCloudEvents() {
