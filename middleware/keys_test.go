@@ -48,6 +48,7 @@ func TestKeyFromJSONReadsTheScalarAtThePointer(t *testing.T) {
 		{"escapes in the payload", "/id", `{"id":"\u006f-1"}`, "o-1"},
 		{"an escaped name in the payload", "/id", `{"\u0069d":"o-1"}`, "o-1"},
 		{"a slash and a tilde in the name", "/a~1b~0c", `{"a/b~c":"o-1"}`, "o-1"},
+		{"an escaped tilde before a one", "/a~01", `{"a/":"x","a~1":"o-1"}`, "o-1"},
 		{"an empty name", "/", `{"":"o-1"}`, "o-1"},
 		{"a dot is no path", "/a.b", `{"a":{"b":"x"},"a.b":"o-1"}`, "o-1"},
 		{"a number as a member's name", "/0", `{"0":"o-1"}`, "o-1"},
@@ -82,6 +83,9 @@ func TestKeyFromJSONTellsWhatIsNotThereFromWhatCannotBeTold(t *testing.T) {
 		says                     string
 	}{
 		{"missing", "/id", `{}`, true, "missing"},
+		{"missing on the way", "/order/id", `{"id":"o-1"}`, true, "missing"},
+		{"missing on the way, in an array", "/1/id", `[{"id":"o-1"}]`, true, "missing"},
+		{"null on the way", "/order/id", `{"order":null}`, true, "missing"},
 		{"null", "/id", `{"id":null}`, true, "null"},
 		{"empty", "/id", `{"id":""}`, true, "empty"},
 		{"missing below a scalar", "/id/x", `{"id":"o-1"}`, true, "missing"},
@@ -134,14 +138,18 @@ func TestKeyFromJSONRefusesAPointerThatNamesNothing(t *testing.T) {
 		"unfinished escape": "/a~",
 		"unknown escape":    "/a~2",
 		"invalid UTF-8":     "/\xff",
+		// A broken name in the payload is read as this one.
+		"a replaced character": "/\ufffd",
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			extractor := middleware.KeyFromJSON(pointer)
 			require.Error(t, validate(extractor))
-			_, err := extractor.ExtractKey(payload(`{"id":"o-1"}`))
-			require.Error(t, err)
-			require.NotErrorIs(t, err, middleware.ErrNoKey)
+			for _, text := range []string{`{"id":"o-1"}`, `"o-1"`} {
+				_, err := extractor.ExtractKey(payload(text))
+				require.Error(t, err, text)
+				require.NotErrorIs(t, err, middleware.ErrNoKey, text)
+			}
 		})
 	}
 }
