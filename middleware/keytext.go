@@ -18,8 +18,11 @@ const (
 )
 
 // storableKey is the form in which a key is stored: as it is, or as its SHA-256 digest if it is longer than
-// 255 bytes. What no database can store, or is no reasonable key, is an error: a hostile message must not make
-// the insert fail for ever.
+// 255 bytes. An empty key is ErrNoKey. What some database cannot store (PostgreSQL refuses NUL and invalid UTF-8), or
+// is no reasonable key, is another error: a hostile message must not make the insert fail, be nacked and come again for
+// ever, and one message must not be a key on one database and an error on another.
+//
+// Stored keys live as long as their entries: neither the limits nor the form of the digest may change.
 func storableKey(key string) (string, error) {
 	switch {
 	case key == "":
