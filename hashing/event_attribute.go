@@ -27,12 +27,16 @@ const (
 // all, when the payload is an object with specversion, id, source and type. An attribute that is null or empty is
 // as good as none.
 //
-// Values are given without percent-encoding, in every mode: the HTTP binding encodes them, but senders disagree about
-// it (the Go SDK does not), so that one event would have two values otherwise.
+// In the HTTP spellings values are percent-decoded, as section 3.1.3.2 of that binding has it; one that cannot have been
+// encoded (a space, a character beyond ASCII, a lone percent sign) is taken as it is, for the Go SDK, for one, does not
+// encode. Source and dataschema are URIs, which may be percent-encoded themselves: they are given decoded in every mode.
 //
-// It returns an error when spellings or modes disagree, when the message is a batch, and when it says that it is
+// Data and data_base64 are no attributes. It returns an error when spellings or modes disagree, when the message is a batch, and when it says that it is
 // structured and is no strict JSON object. It is safe for concurrent use.
 func EventAttribute(msg *message.Message, name string) (value string, present bool, err error) {
+	if !attributeName.MatchString(name) || name == "data" {
+		return "", false, nil
+	}
 	value, spelling, err := binaryAttribute(msg.Metadata, name)
 	if err != nil {
 		return "", false, err
@@ -135,12 +139,15 @@ func spell(name string) [5]string {
 
 // binaryAttribute returns also the name under which it was found, which is empty if it was not.
 func binaryAttribute(metadata message.Metadata, name string) (value, found string, err error) {
-	for _, spelling := range spellingsOf(name) {
+	for i, spelling := range spellingsOf(name) {
 		text := metadata[spelling]
 		if text == "" {
 			continue
 		}
-		text = withoutPercent(text)
+		if i < httpSpellings {
+			text = decodeHeader(text)
+		}
+		text = plainAttribute(name, text)
 		if found != "" && text != value {
 			return "", "", fmt.Errorf("metadata %q and %q disagree about the CloudEvents attribute %q; the producer must send one", found, spelling, name)
 		}
@@ -149,16 +156,32 @@ func binaryAttribute(metadata message.Metadata, name string) (value, found strin
 	return value, found, nil
 }
 
-// withoutPercent decodes what may have been encoded by the sender and by the binding. A text that is not
-// percent-encoded as a whole, or not text when decoded, stays as it is.
-func withoutPercent(text string) string {
+// httpSpellings is how many of the spellings, from the first on, are those of HTTP.
+const httpSpellings = 2
+
+// decodeHeader decodes one round, if the text is encoded as a whole.
+func decodeHeader(text string) string {
+	encoded := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' }
+	if !strings.Contains(text, "%") || strings.ContainsFunc(text, encoded) {
+		return text
+	}
+	decoded, err := url.PathUnescape(text)
+	if err != nil || !utf8.ValidString(decoded) || strings.ContainsFunc(decoded, unicode.IsControl) {
+		return text
+	}
+	return decoded
+}
+
+// plainAttribute decodes a URI, which may have been encoded by its sender and by somebody on the way. Other attributes
+// stay: two ids that differ in their encoding are two ids.
+func plainAttribute(name, text string) string {
+	if name != "source" && name != "dataschema" {
+		return text
+	}
 	const rounds = 3
 	for range rounds {
-		if !strings.Contains(text, "%") {
-			break
-		}
-		decoded, err := url.PathUnescape(text)
-		if err != nil || !utf8.ValidString(decoded) || strings.ContainsFunc(decoded, unicode.IsControl) {
+		decoded := decodeHeader(text)
+		if decoded == text {
 			break
 		}
 		text = decoded
@@ -197,7 +220,7 @@ func (p *parser) structuredAttribute(name string) (value string, present bool, e
 	case 'n':
 		return "", false, nil
 	case '"':
-		plain := withoutPercent(string(appendPlain(nil, text[1:len(text)-1])))
+		plain := plainAttribute(name, string(appendPlain(nil, text[1:len(text)-1])))
 		return plain, plain != "", nil
 	case '{', '[':
 		return "", false, fmt.Errorf("CloudEvents attribute %q is an object or an array", name)

@@ -31,7 +31,7 @@ func TestOneCloudEventHasOneKeyInEveryMode(t *testing.T) {
 		"AMQP":                          metadata("cloudEvents:id", "e 1", "cloudEvents:source", "/ordérs"),
 		"AMQP, the other prefix":        metadata("cloudEvents_id", "e 1", "cloudEvents_source", "/ordérs"),
 		"HTTP, not encoded":             metadata("ce-id", "e 1", "ce-source", "/ordérs"),
-		"HTTP, encoded twice":           metadata("ce-id", "e%25201", "ce-source", "/ord%25C3%25A9rs"),
+		"HTTP, a URI encoded twice":     metadata("ce-id", "e%201", "ce-source", "/ord%25C3%25A9rs"),
 		"a source that is a URI":        metadata("ce_id", "e 1", "ce_source", "/ord%C3%A9rs"),
 		"two spellings that agree":      metadata("ce_id", "e 1", "ce-id", "e%201", "ce_source", "/ordérs"),
 		"structured, by content":        payload(structured),
@@ -51,6 +51,27 @@ func TestOneCloudEventHasOneKeyInEveryMode(t *testing.T) {
 			require.Equal(t, want, key)
 		})
 	}
+}
+
+func TestIdsThatDifferInTheirEncodingAreDifferentEvents(t *testing.T) {
+	t.Parallel()
+	keys := map[string]string{}
+	for _, id := range []string{"A", "%41", "%2541", "a b", "a%20b", "50%", "50%25"} {
+		for _, msg := range []*message.Message{
+			metadata("ce_id", id, "ce_source", "/o"),
+			metadata("cloudEvents:id", id, "cloudEvents:source", "/o"),
+			metadata("ce-id", url.PathEscape(id), "ce-source", "/o"),
+			payload(fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/o","type":"t"}`, id)),
+		} {
+			key, err := middleware.KeyFromCloudEvents.ExtractKey(msg)
+			require.NoError(t, err)
+			if other, ok := keys[key]; ok {
+				require.Equal(t, other, id, "two ids have the key %q", key)
+			}
+			keys[key] = id
+		}
+	}
+	require.Len(t, keys, 7, "one id has two keys")
 }
 
 func TestACloudEventWithoutAnIdentityHasNoKey(t *testing.T) {

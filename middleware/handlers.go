@@ -201,7 +201,11 @@ func (c HandlerConfig) occurredAt(msg *message.Message) (time.Time, error) {
 	if err != nil || text == "" {
 		return time.Time{}, err
 	}
-	return time.Parse(time.RFC3339, text)
+	occurredAt, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, errors.New("what OccurredAt found is not a time in RFC 3339") // without the text: it is the message's
+	}
+	return occurredAt, nil
 }
 
 func extractKey(extractor KeyExtractor, msg *message.Message) (string, error) {

@@ -19,6 +19,8 @@ var noIdentity = []struct {
 		names: []string{
 			"correlation", "correlationid", "causation", "causationid", "conversationid", "sessionid", "groupid",
 			"traceparent", "tracestate", "traceid", "spanid", "b3", "b3traceid", "b3spanid", "baggage", "replyto", "partitionkey",
+			"amzntraceid", "ubertraceid", "cloudtracecontext", "datadogtraceid", "requestcorrelationid", "correlationuuid",
+			"parentid", "causeid",
 		},
 	},
 	{
@@ -30,12 +32,16 @@ var noIdentity = []struct {
 			"retrynum", "retryno", "death", "deathcount", "firstdeathreason", "firstdeathqueue", "firstdeathexchange",
 			"lastdeathreason", "lastdeathqueue", "lastdeathexchange", "consumertag", "approximatereceivecount",
 			"receivedat", "receivetime", "receivedtime", "enqueuedat", "enqueuedtime", "approximatefirstreceivetimestamp",
+			"receivedtimestamp", "receivetimestamp", "kafkareceivedtimestamp", "enqueuetime", "optenqueuedtime", "queuedat",
+			"ingestedat", "consumedat", "googclientdeliveryattempt", "jmsxdeliverycount", "kafkadeliveryattempt",
+			"deliveryattempts", "retryattempt", "natsnumdelivered", "retriesleft", "watermilldelayeduntil",
 		},
 	},
 	{
 		reason: "it is a time, which two messages can share",
 		names: []string{
-			"time", "timestamp", "date", "publishedat", "publishtime", "sentat", "senttimestamp", "createdat", "occurredat", "processedat",
+			"time", "timestamp", "date", "publishedat", "publishtime", "sentat", "senttimestamp", "createdat", "occurredat", "processedat", "published",
+			"natstimestamp",
 		},
 	},
 	{
