@@ -20,21 +20,3 @@ func processInBackground(l ledger, e middleware.Entry, effect func(context.Conte
 	}()
 	return result
 }
-
-// heldEffect is an effect that waits in its transaction until finish is sent an error or nil.
-type heldEffect struct {
-	running chan struct{}
-	finish  chan error
-}
-
-func newHeldEffect() heldEffect {
-	return heldEffect{running: make(chan struct{}), finish: make(chan error, 1)}
-}
-
-func (h heldEffect) run(ctx context.Context) error {
-	if err := effect(ctx); err != nil {
-		return err
-	}
-	close(h.running)
-	return <-h.finish
-}

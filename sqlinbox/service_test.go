@@ -165,14 +165,6 @@ func (s *service) awaitAcks(t *testing.T, n int) {
 	}
 }
 
-// awaitDeliveries waits for n deliveries, where the ack comes before their end.
-func (s *service) awaitDeliveries(t *testing.T, n int) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); len(s.deliveries()) < n; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "outcomes so far: %v", s.outcomes())
-	}
-}
-
 // newOrder is a message with a payload that hashes to itself.
 func newOrder(id, payload string) *message.Message {
 	msg := message.NewMessage(id, message.Payload(payload))
