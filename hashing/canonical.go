@@ -55,6 +55,9 @@ func (p *parser) emit(dst []byte, start, end uint32, next int) []byte {
 			continue
 		}
 		dst = append(dst, p.out[start:r.start]...)
+		// Mostly nothing in there is out of order itself, and nothing need be searched for.
+		inner := next + 1
+		nested := inner < len(p.reorders) && p.reorders[inner].start < r.end
 		dst = append(dst, '{')
 		isFirst := true
 		for _, m := range p.kept[r.first:r.last] {
@@ -65,10 +68,17 @@ func (p *parser) emit(dst []byte, start, end uint32, next int) []byte {
 				dst = append(dst, ',')
 			}
 			isFirst = false
-			dst = p.emit(dst, m.start, m.end, p.search(m.start))
+			if nested {
+				dst = p.emit(dst, m.start, m.end, p.search(m.start))
+			} else {
+				dst = append(dst, p.out[m.start:m.end]...)
+			}
 		}
 		dst = append(dst, '}')
-		start, next = r.end, p.search(r.end)
+		start, next = r.end, inner
+		if nested {
+			next = p.search(r.end)
+		}
 	}
 	return append(dst, p.out[start:end]...)
 }

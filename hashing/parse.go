@@ -100,6 +100,13 @@ func (p *parser) fail(reason string) error {
 }
 
 func (p *parser) skipSpace() {
+	if p.at < len(p.source) && p.source[p.at] > ' ' {
+		return // inlined, for there is mostly none
+	}
+	p.skipSpaces()
+}
+
+func (p *parser) skipSpaces() {
 	for p.at < len(p.source) {
 		switch p.source[p.at] {
 		case ' ', '\t', '\n', '\r':
