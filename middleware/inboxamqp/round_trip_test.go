@@ -79,7 +79,7 @@ func TestAnyDeliverySurvivesARound(t *testing.T) {
 			Redelivered: random.IntN(2) == 0,
 		}
 		if random.IntN(2) == 0 {
-			delivery.Timestamp = time.Unix(random.Int64()>>random.IntN(64)-random.Int64()>>random.IntN(64), 0)
+			delivery.Timestamp = time.Unix(int64(random.Uint64())>>random.IntN(64), 0)
 		}
 		for range random.IntN(6) {
 			delivery.Headers[randomText(random)] = randomValue(random, 4)
