@@ -26,6 +26,11 @@ const maxShort = 255
 //
 // The rest passes unchanged, also names with the prefix inbox_: the inbox itself sets or removes its evidence.
 //
+// A copy for the poison queue (one with Watermill's metadata reason_poisoned) whose headers take more than 120 KiB would
+// not fit into RabbitMQ's frame; it is cut. The largest headers are replaced by sha256: and their digest, and left out if
+// that is not enough, but for UUID and evidence of up to 8 KiB; HeadersCutKey tells how many. The headers of other messages are not
+// measured.
+//
 // The only error is a metadata name of more than 255 bytes, which no AMQP header can have.
 func (m Marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
 	headers := make(amqp091.Table, len(msg.Metadata)+1)
@@ -39,6 +44,9 @@ func (m Marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
 		headers[name] = value
 	}
 	headers[m.uuidHeader()] = msg.UUID
+	if isPoisoned(msg.Metadata) {
+		cutToFit(headers, m.uuidHeader())
+	}
 
 	publishing := amqp091.Publishing{
 		Headers:         headers,

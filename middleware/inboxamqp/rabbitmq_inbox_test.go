@@ -4,11 +4,15 @@ package inboxamqp_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-amqp/v2/pkg/amqp"
 	"github.com/ThreeDotsLabs/watermill/message"
+	wmmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,4 +95,36 @@ func TestAMessageWithoutIdentityIsPoisonedOnceAndNotNackedForEver(t *testing.T) 
 	assert.Equal(t, "order.created", copied.Type)
 	assert.NotContains(t, copied.Headers, "x-death")
 	assert.Empty(t, memory.Effects())
+}
+
+func TestHeadersThatFillAFrameDoNotKeepAMessageOutOfThePoisonQueue(t *testing.T) {
+	t.Parallel()
+	for name, headers := range map[string]amqp091.Table{
+		"one long string":               {"h": strings.Repeat("h", 130_900)},
+		"one long identity":             {amqp.DefaultMessageUUIDHeaderKey: strings.Repeat("u", 130_900)},
+		"tables that grow as JSON":      manyHeaders(12, amqp091.Table{"a": strings.Repeat("\x00", 10_000)}),
+		"a great many that are nothing": manyHeaders(15_000, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeer(t)
+			queue, poison := p.queue(nil), p.queue(nil)
+			_, handled := runInbox(t, p, queue, poison)
+			p.publish(queue, amqp091.Publishing{Headers: headers, Body: []byte("{}")})
+
+			next(t, handled)
+			copied := next(t, p.consume(poison))
+			assert.Equal(t, "{}", string(copied.Body))
+			assert.Equal(t, string(middleware.OutcomeUnidentified), copied.Headers[middleware.PoisonOutcomeKey])
+			assert.Equal(t, queue, copied.Headers[wmmiddleware.PoisonedTopicKey])
+		})
+	}
+}
+
+func manyHeaders(count int, value any) amqp091.Table {
+	headers := amqp091.Table{}
+	for i := range count {
+		headers[strconv.Itoa(i)] = value
+	}
+	return headers
 }
