@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,9 +71,10 @@ func (c ForwarderConfig) Validate() error {
 // Forwarder publishes what is committed in an Outbox, in its order, at least once: one that is killed between
 // publishing and marking publishes the same messages again, with the same UUIDs.
 type Forwarder struct {
-	*forwarder.Forwarder
-	config ForwarderConfig
-	parked atomic.Int64
+	config  ForwarderConfig
+	relay   *forwarder.Forwarder
+	forward onePublish
+	parked  atomic.Int64
 }
 
 // NewForwarder returns Watermill's forwarder over an Outbox. Run it in any or all replicas; on SQLite in one process.
@@ -84,13 +88,22 @@ func NewForwarder(config ForwarderConfig) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Forwarder, err = forwarder.NewForwarder(subscriber, config.Publisher, config.Logger, forwarder.Config{
+	f.relay, err = forwarder.NewForwarder(subscriber, config.Publisher, config.Logger, forwarder.Config{
 		ForwarderTopic: outboxTopic,
-		Middlewares:    []message.HandlerMiddleware{f.parkCorrupt},
+		Middlewares:    []message.HandlerMiddleware{f.parkCorrupt, f.forward.middleware},
 		CloseTimeout:   config.CloseTimeout,
 	})
 	return f, err
 }
+
+// Run forwards until Close is called or ctx is cancelled. A forwarder runs once.
+func (f *Forwarder) Run(ctx context.Context) error { return f.relay.Run(ctx) }
+
+// Running returns a channel that is closed when the forwarder has started.
+func (f *Forwarder) Running() chan struct{} { return f.relay.Running() }
+
+// Close waits for the message that is being published, at most ForwarderConfig.CloseTimeout, and ends Run.
+func (f *Forwarder) Close() error { return f.relay.Close() }
 
 // Parked is how many rows this forwarder has parked because they are no messages. They are kept in the table
 // that ends in "_parked".
@@ -113,9 +126,10 @@ func (f *Forwarder) subscriber() (message.Subscriber, error) {
 		ConsumerGroup:  f.config.ConsumerGroup,
 		PollInterval:   f.config.PollInterval,
 		ResendInterval: f.config.ResendInterval,
+		BackoffManager: relayBackoff{f.config, outbox.Dialect},
 		SchemaAdapter:  schema,
 		OffsetsAdapter: schema.offsets,
-		// The subscriber logs rows, and rows hold payloads: it gets no logger.
+		// The subscriber logs the arguments of its statements. It gets no logger; relayBackoff logs its errors.
 	}, watermill.NopLogger{})
 }
 
@@ -138,13 +152,19 @@ func (f *Forwarder) parkCorrupt(h message.HandlerFunc) message.HandlerFunc {
 
 func (f *Forwarder) park(msg *message.Message, reason string) error {
 	outbox := f.config.Outbox
-	metadata, err := json.Marshal(msg.Metadata)
+	kept := maps.Clone(msg.Metadata)
+	offset, err := strconv.ParseInt(kept.Get(offsetKey), 10, 64)
+	if err != nil {
+		return fmt.Errorf("row %q of the outbox has lost its offset: %w", msg.UUID, err)
+	}
+	delete(kept, offsetKey)
+	metadata, err := json.Marshal(kept)
 	if err != nil {
 		return err
 	}
 	// Not in the transaction of watermill-sql's subscriber: that one may be rolled back.
 	_, err = outbox.config.DB.ExecContext(context.WithoutCancel(msg.Context()), outbox.schema.park(),
-		msg.UUID, []byte(msg.Payload), string(metadata), reason)
+		offset, msg.UUID, []byte(msg.Payload), string(metadata), reason)
 	if err != nil {
 		return fmt.Errorf("cannot park row %q of the outbox: %w", msg.UUID, err)
 	}
@@ -155,9 +175,10 @@ func corruptReason(msg *message.Message) string {
 	if reason := msg.Metadata.Get(corruptKey); reason != "" {
 		return reason
 	}
-	// The envelope of components/forwarder.
+	// The envelope of components/forwarder. What it cannot decode must be found here: it would log the payload.
 	var envelope struct {
 		DestinationTopic string            `json:"destination_topic"`
+		UUID             string            `json:"uuid"`
 		Payload          []byte            `json:"payload"`
 		Metadata         map[string]string `json:"metadata"`
 	}
@@ -170,6 +191,49 @@ func corruptReason(msg *message.Message) string {
 	return ""
 }
 
+// onePublish lets one message be published at a time, and not again when it was just published: watermill-sql's
+// subscriber delivers a message anew after its ack deadline, also if the broker has it by then or is still taking it.
+type onePublish struct {
+	mu   sync.Mutex
+	last string // offset of the row that was published last
+}
+
+func (p *onePublish) middleware(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		offset := msg.Metadata.Get(offsetKey)
+		if p.last == offset {
+			return nil, nil
+		}
+		produced, err := h(msg)
+		if err == nil {
+			p.last = offset
+		}
+		return produced, err
+	}
+}
+
+// relayBackoff says how long watermill-sql's subscriber waits, and logs why.
+type relayBackoff struct {
+	config  ForwarderConfig
+	dialect Dialect
+}
+
+func (b relayBackoff) HandleError(_ watermill.LoggerAdapter, noMessage bool, err error) time.Duration {
+	switch {
+	case err == nil && noMessage:
+		return b.config.PollInterval
+	case err == nil:
+		return 0
+	case b.dialect.classify(err) == conflict: // another forwarder of the group was first
+		return b.config.PollInterval
+	case !errors.Is(err, context.Canceled):
+		b.config.Logger.Error("Cannot read the outbox", err, nil)
+	}
+	return b.config.ResendInterval
+}
+
 // cleanBatch bounds one statement of Clean.
 const cleanBatch = 1000
 
@@ -177,6 +241,9 @@ const cleanBatch = 1000
 // batches, and returns how many. Call it now and then; without it the outbox grows for ever. It is safe to call it
 // from several processes at once.
 func (o *Outbox) Clean(ctx context.Context, retention time.Duration) (int64, error) {
+	if retention < 0 {
+		return 0, fmt.Errorf("retention %s is negative", retention)
+	}
 	var total int64
 	for {
 		result, err := o.config.DB.ExecContext(ctx, o.schema.clean(), retention.Seconds(), cleanBatch)

@@ -122,9 +122,6 @@ func (o *Outbox) Initialize(ctx context.Context) error {
 	}
 
 	var texts []string
-	for _, query := range o.schema.SchemaInitializingQueries(outboxTopic) {
-		texts = append(texts, query.Query)
-	}
 	files, err := fs.Glob(SchemaFS, path.Join("schema/outbox", o.config.Dialect.name(), "*.sql"))
 	if err != nil {
 		return err
@@ -183,7 +180,7 @@ func (o *Outbox) publish(topic string, ctx context.Context, messages []*message.
 	if !ok {
 		return ErrNoOutboxTransaction
 	}
-	unit, _ := unitOfWorkFrom(ctx)
+	unit, inHandler := unitOfWorkFrom(ctx)
 	outgoing := make([]*message.Message, len(messages))
 	seen := map[string]bool{}
 	for i, msg := range messages {
@@ -204,7 +201,11 @@ func (o *Outbox) publish(topic string, ctx context.Context, messages []*message.
 	}
 	err = forwarder.NewPublisher(publisher, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(topic, outgoing...)
 	if err != nil {
-		return fmt.Errorf("cannot write to the outbox: %w", err)
+		err = fmt.Errorf("cannot write to the outbox: %w", err)
+		if inHandler {
+			unit.fail(err) // also if the handler swallows it: SQLite would commit the rest
+		}
+		return err
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package sqlinbox
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
@@ -16,7 +17,7 @@ const outboxTopic = "outbox"
 type outboxSchema interface {
 	wmsql.SchemaAdapter
 	// park keeps a row that is no message.
-	//  1 uuid 2 payload 3 metadata 4 reason
+	//  1 offset 2 uuid 3 payload 4 metadata 5 reason
 	park() string
 	// clean deletes a batch of rows that were forwarded before a time.
 	//  1 retention in seconds 2 rows at most
@@ -37,15 +38,11 @@ func newOutboxSchema(dialect Dialect, table string) outboxSchema {
 	}
 }
 
-// postgresqlOutbox is watermill-sql's own schema.
+// postgresqlOutbox is watermill-sql's schema over a table of the same columns.
 type postgresqlOutbox struct {
 	wmsql.DefaultPostgreSQLSchema
 	offsets wmsql.DefaultPostgreSQLOffsetsAdapter
 	table   string
-}
-
-func (s postgresqlOutbox) SchemaInitializingQueries(topic string) []wmsql.Query {
-	return append(s.DefaultPostgreSQLSchema.SchemaInitializingQueries(topic), s.offsets.SchemaInitializingQueries(topic)...)
 }
 
 // UnmarshalMessage also makes a message of a row whose metadata cannot be read: an error here would hold up
@@ -56,16 +53,16 @@ func (s postgresqlOutbox) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error)
 	if err := row.Scan(&r.Offset, &transactionID, &r.UUID, &r.Payload, &r.Metadata); err != nil {
 		return wmsql.Row{}, fmt.Errorf("cannot scan a row of the outbox: %w", err)
 	}
-	r.Msg = outboxMessage(string(r.UUID), r.Payload, r.Metadata)
+	r.Msg = outboxMessage(r.Offset, string(r.UUID), r.Payload, r.Metadata)
 	r.ExtraData = map[string]any{"transaction_id": transactionID}
 	return r, nil
 }
 
 func (s postgresqlOutbox) park() string {
 	return strings.ReplaceAll(`
-INSERT INTO inbox_outbox_parked (uuid, payload, metadata, reason)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (uuid) DO NOTHING`, "inbox_outbox", s.table)
+INSERT INTO inbox_outbox_parked ("offset", uuid, payload, metadata, reason)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT ("offset") DO NOTHING`, "inbox_outbox", s.table)
 }
 
 func (s postgresqlOutbox) clean() string {
@@ -79,7 +76,7 @@ WHERE ctid = ANY (ARRAY(
             SELECT last_processed_transaction_id, offset_acked FROM "inbox_outbox_offsets"
             ORDER BY last_processed_transaction_id, offset_acked
             LIMIT 1)
-      AND created_at < (now() AT TIME ZONE 'UTC') - $1::double precision * interval '1 second'
+      AND created_at < now() - $1::double precision * interval '1 second'
     ORDER BY transaction_id, "offset"
     LIMIT $2
     FOR UPDATE SKIP LOCKED))`, "inbox_outbox", s.table)
@@ -92,8 +89,6 @@ type sqliteOutbox struct {
 	wmsql.SchemaAdapter // nothing of it but what follows is called
 	table               string
 }
-
-func (s sqliteOutbox) SchemaInitializingQueries(string) []wmsql.Query { return nil }
 
 func (s sqliteOutbox) InsertQuery(_ string, messages message.Messages) (wmsql.Query, error) {
 	args := make([]any, 0, 3*len(messages))
@@ -110,9 +105,9 @@ func (s sqliteOutbox) InsertQuery(_ string, messages message.Messages) (wmsql.Qu
 
 func (s sqliteOutbox) park() string {
 	return strings.ReplaceAll(`
-INSERT INTO inbox_outbox_parked (uuid, payload, metadata, reason)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (uuid) DO NOTHING`, "inbox_outbox", s.table)
+INSERT INTO inbox_outbox_parked ("offset", uuid, payload, metadata, reason)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT ("offset") DO NOTHING`, "inbox_outbox", s.table)
 }
 
 func (s sqliteOutbox) clean() string {
@@ -128,13 +123,18 @@ WHERE "offset" IN (
 // corruptKey marks a row of which no message can be made.
 const corruptKey = "inbox_outbox_corrupt"
 
+// offsetKey is the metadata name of the row's offset. It is metadata of the envelope, and does not leave with the
+// message inside.
+const offsetKey = "inbox_outbox_offset"
+
 // outboxMessage makes the enveloped message of a row.
-func outboxMessage(uuid string, payload, metadata []byte) *message.Message {
+func outboxMessage(offset int64, uuid string, payload, metadata []byte) *message.Message {
 	msg := message.NewMessage(uuid, payload)
 	if len(metadata) > 0 {
 		if err := json.Unmarshal(metadata, &msg.Metadata); err != nil || msg.Metadata == nil {
 			msg.Metadata = message.Metadata{corruptKey: "its metadata cannot be read", "metadata": string(metadata)}
 		}
 	}
+	msg.Metadata.Set(offsetKey, strconv.FormatInt(offset, 10))
 	return msg
 }

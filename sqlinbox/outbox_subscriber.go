@@ -77,7 +77,7 @@ LIMIT 1`, "inbox_outbox", s.table)).Scan(&offset, &uuid, &payload, &metadata)
 		}
 		return false
 	}
-	if !s.deliver(ctx, out, outboxMessage(uuid, payload, metadata)) {
+	if !s.deliver(ctx, out, outboxMessage(offset, uuid, payload, metadata)) {
 		return false
 	}
 	_, err = s.db.ExecContext(ctx, strings.ReplaceAll(`

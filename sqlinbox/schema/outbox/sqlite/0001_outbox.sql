@@ -16,7 +16,8 @@ CREATE INDEX IF NOT EXISTS inbox_outbox_waiting
 
 -- Rows of the outbox that are no messages, and are kept here so that they do not hold up those behind them.
 CREATE TABLE IF NOT EXISTS inbox_outbox_parked (
-    uuid      TEXT PRIMARY KEY,
+    "offset"  INTEGER PRIMARY KEY, -- of the row in the outbox
+    uuid      TEXT NOT NULL,
     payload   BLOB,
     metadata  TEXT,
     reason    TEXT NOT NULL,
