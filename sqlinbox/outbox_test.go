@@ -2,9 +2,10 @@ package sqlinbox_test
 
 import (
 	"context"
-
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -461,3 +462,211 @@ func TestAnOutboxWithoutItsTableSaysHowToGetIt(t *testing.T) {
 		require.ErrorContains(t, err, problem)
 	}
 }
+
+func TestCleanDoesNotDependOnTheTimeZoneOfTheSession(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, database testdb.Database) {
+		rig := newOutboxRig(t, database, nil)
+		if database.Name == "PostgreSQL" {
+			rig.db.SetMaxOpenConns(1) // so that the setting is that of all that follows
+		}
+		for i, zone := range []string{"Pacific/Kiritimati", "Pacific/Pago_Pago"} {
+			if database.Name == "PostgreSQL" {
+				_, err := rig.db.Exec(`SET TIME ZONE '` + zone + `'`)
+				require.NoError(t, err)
+			}
+			rig.publishInvoices(t, zone)
+			forwarder := rig.forward(t)
+			rig.broker.requireArrived(t, i+1)
+			require.NoError(t, forwarder.Close())
+			deleted, err := rig.outbox.Clean(t.Context(), 30*time.Minute)
+			require.NoError(t, err)
+			require.Zero(t, deleted, "it was forwarded just now")
+		}
+		_, err := rig.outbox.Clean(t.Context(), -1)
+		require.ErrorContains(t, err, "negative")
+	})
+}
+
+// publishInvoices commits one message for each UUID, each in a transaction of its own.
+func (r *outboxRig) publishInvoices(t *testing.T, uuids ...string) {
+	t.Helper()
+	for _, uuid := range uuids {
+		_, err := r.Process(t.Context(), entry(uuid), func(ctx context.Context) error {
+			msg := invoice(uuid, "x")
+			msg.SetContext(ctx)
+			return r.outbox.Publish("invoices", msg)
+		})
+		require.NoError(t, err)
+	}
+}
+
+func TestTheForwarderLogsNoPayloadAndLogsThatTheOutboxCannotBeRead(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, database testdb.Database) {
+		rig := newOutboxRig(t, database, nil)
+		insert := `INSERT INTO inbox_outbox (uuid, payload, metadata) VALUES ($1, $2, '{"note":"topsecret"}')`
+		if database.Name == "PostgreSQL" {
+			insert = `INSERT INTO inbox_outbox (uuid, payload, metadata, transaction_id) VALUES ($1, $2, '{"note":"topsecret"}', pg_current_xact_id())`
+		}
+		for _, payload := range []string{
+			`{"destination_topic":"x","uuid":7,"payload":"dG9wc2VjcmV0"}`, // Watermill's forwarder cannot decode it
+			`{"destination_topic":"","payload":"topsecret"}`,
+			`["topsecret"]`,
+		} {
+			_, err := rig.db.Exec(insert, "corrupt", payload) // one UUID for all: none gets lost
+			require.NoError(t, err)
+		}
+		msg := invoice("i-1", "topsecret")
+		tx, err := rig.db.Begin()
+		require.NoError(t, err)
+		msg.SetContext(sqlinbox.ContextWithTx(t.Context(), tx))
+		require.NoError(t, rig.outbox.Publish("invoices", msg))
+		require.NoError(t, tx.Commit())
+		refused := false
+		rig.broker.refuse = func(string) error {
+			if refused {
+				return nil
+			}
+			refused = true
+			return errors.New("down")
+		}
+
+		var log lockedBuffer
+		logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: watermill.LevelTrace})))
+		forwarder, err := sqlinbox.NewForwarder(sqlinbox.ForwarderConfig{
+			Outbox: rig.outbox, Publisher: rig.broker, PollInterval: 5 * time.Millisecond, ResendInterval: 5 * time.Millisecond, Logger: logger,
+		})
+		require.NoError(t, err)
+		run(t, forwarder.Run, forwarder.Running(), forwarder.Close)
+		rig.broker.requireArrived(t, 1)
+		require.EqualValues(t, 3, forwarder.Parked())
+		require.Equal(t, 3, rig.count(t, "inbox_outbox_parked"))
+
+		_, err = rig.db.Exec(`ALTER TABLE inbox_outbox RENAME TO elsewhere`)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			return strings.Contains(log.String(), "Cannot read the outbox")
+		}, patience, 5*time.Millisecond)
+		for _, secret := range []string{"topsecret", "dG9wc2VjcmV0", strings.Trim(fmt.Sprint([]byte("topsecret")), "[]"), strings.Trim(fmt.Sprint([]byte("dG9wc2VjcmV0")), "[]")} {
+			require.NotContains(t, log.String(), secret)
+		}
+	})
+}
+
+// lockedBuffer may be read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestADuplicateBeforeItsRowWasForwardedIsAckedAndTheRowStillLeaves(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, database testdb.Database) {
+		rig := newOutboxRig(t, database, func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			return []*message.Message{invoice("i-1", "x")}, effect(ctx)
+		})
+		order := message.NewMessage("o-1", []byte(`{}`))
+		rig.deliver(t, order)
+		rig.events.requireOutcomes(t, middleware.OutcomeAccepted)
+		rig.deliver(t, order)
+		rig.events.requireOutcomes(t, middleware.OutcomeAccepted, middleware.OutcomeDuplicate)
+		rig.requireWaiting(t, 1)
+		rig.requireEffects(t, 1)
+
+		rig.forward(t)
+		require.Equal(t, "i-1", rig.broker.requireArrived(t, 1)[0].msg.UUID)
+	})
+}
+
+func TestAPublisherThatFailsAfterTheCommitPointDoublesTheEffectWithoutAnOutbox(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, database testdb.Database) {
+		failOnce := func() func(string) error {
+			failed := false
+			return func(string) error {
+				if failed {
+					return nil
+				}
+				failed = true
+				return errors.New("the broker is away for a moment")
+			}
+		}
+
+		t.Run("the router's own publishing", func(t *testing.T) {
+			ledger := newLedger(t, database)
+			broker := &recorder{refuse: failOnce()}
+			router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+			require.NoError(t, err)
+			in := newMailbox()
+			router.AddHandler("orders", "orders", in, "invoices", broker, func(msg *message.Message) ([]*message.Message, error) {
+				_, err := ledger.db.Exec(`INSERT INTO effects (id) VALUES ('effect')`) // committed here
+				return []*message.Message{invoice("i-1", "x")}, err
+			})
+			run(t, router.Run, router.Running(), router.Close)
+			order := message.NewMessage("o-1", []byte(`{}`))
+			require.False(t, in.deliver(t, "orders", order), "acked, it would lose the message")
+			require.Empty(t, broker.all())
+			require.True(t, in.deliver(t, "orders", order))
+			require.Len(t, broker.all(), 1)
+			ledger.requireEffects(t, 2) // the price of the message
+		})
+		t.Run("the outbox", func(t *testing.T) {
+			rig := newOutboxRig(t, database, func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+				return []*message.Message{invoice("i-1", "x")}, effect(ctx)
+			})
+			rig.broker.refuse = failOnce()
+			rig.forward(t)
+			rig.deliver(t, message.NewMessage("o-1", []byte(`{}`)))
+			rig.broker.requireArrived(t, 1)
+			rig.events.requireOutcomes(t, middleware.OutcomeAccepted)
+			rig.requireEffects(t, 1)
+		})
+	})
+}
+
+func TestHandlersGoOnWhileTheRelayPublishes(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, database testdb.Database) {
+		rig := newOutboxRig(t, database, nil)
+		publishing, release := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		slow := publisherFunc(func(topic string, messages ...*message.Message) error {
+			once.Do(func() { close(publishing) })
+			<-release
+			return rig.broker.Publish(topic, messages...)
+		})
+		forwarder, err := sqlinbox.NewForwarder(sqlinbox.ForwarderConfig{Outbox: rig.outbox, Publisher: slow, PollInterval: time.Millisecond})
+		require.NoError(t, err)
+		run(t, forwarder.Run, forwarder.Running(), forwarder.Close)
+		rig.publishInvoices(t, "i-0")
+		<-publishing
+		for i := range 50 { // with one connection on SQLite; it would wait for ever if the relay held it
+			rig.publishInvoices(t, fmt.Sprint("i-", i+1))
+		}
+		close(release)
+		for i, got := range rig.broker.requireArrived(t, 51) {
+			require.Equal(t, fmt.Sprint("i-", i), got.msg.UUID)
+		}
+	})
+}
+
+type publisherFunc func(topic string, messages ...*message.Message) error
+
+func (f publisherFunc) Publish(topic string, messages ...*message.Message) error {
+	return f(topic, messages...)
+}
+
+func (publisherFunc) Close() error { return nil }

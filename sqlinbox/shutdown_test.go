@@ -286,6 +286,12 @@ func startProcess(t *testing.T, schema schema, queue queue, uri string) *process
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0]), lines: make(chan string, 1000), ended: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), childVariable+"=1", "INBOX_TEST_DSN="+schema.dsn, "INBOX_TEST_URI="+uri, "INBOX_TEST_QUEUE="+queue.name)
+	p.start(t)
+	return p
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
 	var err error
 	p.input, err = p.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -305,7 +311,6 @@ func startProcess(t *testing.T, schema schema, queue queue, uri string) *process
 			_ = p.cmd.Process.Kill()
 		}
 	})
-	return p
 }
 
 func (p *process) awaitLine(t *testing.T, want string) {
