@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"os"
@@ -61,10 +62,10 @@ func (b *broker) depth(queue string) (int64, error) {
 	return int64(state.Messages), nil
 }
 
-// waitUntilDrained returns when the queue is empty and no delivery has come for a second.
-func (b *broker) waitUntilDrained(ctx context.Context, tally *tally) error {
+// waitUntilDrained returns when queues and outbox are empty and no delivery has come for a second.
+func (b *broker) waitUntilDrained(ctx context.Context, db *sql.DB, tally *tally) error {
 	const quiet, interval = time.Second, 100 * time.Millisecond
-	last, since := tally.deliveries(), time.Now()
+	last, since := tally.settledAnywhere(), time.Now()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -73,11 +74,11 @@ func (b *broker) waitUntilDrained(ctx context.Context, tally *tally) error {
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		depth, err := b.depth(b.config.ordersQueue())
+		depth, err := b.left(ctx, db)
 		if err != nil {
 			return err
 		}
-		if now := tally.deliveries(); depth > 0 || now != last {
+		if now := tally.settledAnywhere(); depth > 0 || now != last {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) >= quiet {
@@ -86,8 +87,22 @@ func (b *broker) waitUntilDrained(ctx context.Context, tally *tally) error {
 	}
 }
 
+// left is what is still on its way: in the queues of both ends, and in the outbox between them.
+func (b *broker) left(ctx context.Context, db *sql.DB) (int64, error) {
+	orders, err := b.depth(b.config.ordersQueue())
+	if err != nil {
+		return 0, err
+	}
+	waiting, err := outboxWaiting(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	billing, err := b.depth(b.config.billingQueue())
+	return orders + waiting + billing, err
+}
+
 func (b *broker) deleteQueues() error {
-	for _, queue := range []string{b.config.ordersQueue(), b.config.poisonQueue()} {
+	for _, queue := range []string{b.config.ordersQueue(), b.config.billingQueue(), b.config.poisonQueue()} {
 		channel, err := b.connection.Channel()
 		if err != nil {
 			return err

@@ -88,6 +88,7 @@ func (p plan) name() string {
 	return fmt.Sprintf("n%d_%08x", p.orders, hash.Sum32())
 }
 
-func (c config) schema() string      { return "orders_example_" + c.name }
-func (c config) ordersQueue() string { return "orders_example." + c.name }
-func (c config) poisonQueue() string { return c.ordersQueue() + ".poison" }
+func (c config) schema() string       { return "orders_example_" + c.name }
+func (c config) ordersQueue() string  { return "orders_example." + c.name }
+func (c config) billingQueue() string { return c.ordersQueue() + ".billing" }
+func (c config) poisonQueue() string  { return c.ordersQueue() + ".poison" }

@@ -17,16 +17,21 @@ import (
 
 const contractVersion = "1"
 
-// consumer is the service: a router with the inbox and one handler.
+// consumer is the service: a router with the inbox, the handlers of both ends, and the relay between them.
 type consumer struct {
 	router  *message.Router
 	store   *sqlinbox.Store
 	poison  *amqp.Publisher
+	relay   *relay
 	stopped chan error
 }
 
 func startConsumer(ctx context.Context, config config, db *sql.DB, tally *tally) (*consumer, error) {
 	store, err := sqlinbox.NewStore(db, sqlinbox.Config{Dialect: sqlinbox.PostgreSQL{}, InitializeSchema: true})
+	if err != nil {
+		return nil, err
+	}
+	outbox, err := sqlinbox.NewOutbox(sqlinbox.OutboxConfig{DB: db, Dialect: sqlinbox.PostgreSQL{}, InitializeSchema: true})
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +41,11 @@ func startConsumer(ctx context.Context, config config, db *sql.DB, tally *tally)
 	}
 	inbox, err := middleware.NewInbox(middleware.InboxConfig{
 		Store:       store,
+		Outbox:      outbox, // what placeOrder returns is committed with the order
 		PoisonQueue: middleware.PoisonQueue{Publisher: poison, Topic: config.poisonQueue()},
 		Handlers: map[string]middleware.HandlerConfig{
 			"place-order": {
-				Consumer: "orders.place-order", // outlives a renaming of the handler
+				Consumer: ordersConsumer,
 				Owner:    "checkout team",
 				Key:      middleware.KeyFromCloudEvents,
 				BusinessKey: middleware.JoinKeys(middleware.ConstantKey("place_order"),
@@ -63,7 +69,7 @@ func startConsumer(ctx context.Context, config config, db *sql.DB, tally *tally)
 		return nil, withoutURL("cannot connect to RabbitMQ", err)
 	}
 	// The queues must be there before anything is published: RabbitMQ drops what it cannot route.
-	for _, queue := range []string{config.ordersQueue(), config.poisonQueue()} {
+	for _, queue := range []string{config.ordersQueue(), config.billingQueue(), config.poisonQueue()} {
 		if err := subscriber.SubscribeInitialize(queue); err != nil {
 			return nil, fmt.Errorf("cannot declare the queue %s: %w", queue, err)
 		}
@@ -73,40 +79,49 @@ func startConsumer(ctx context.Context, config config, db *sql.DB, tally *tally)
 	if err != nil {
 		return nil, err
 	}
-	router.AddMiddleware(stack...) // Recoverer, PoisonQueue, Retry, and next to the handler the inbox
+	// The stack is Recoverer, PoisonQueue, Retry, and next to the handler the inbox. Each end has its own.
 	router.AddPlugin(inbox.Plugin)
-	router.AddConsumerHandler("place-order", config.ordersQueue(), parallel{subscriber, config.parallel},
-		sqlinbox.NoPublishHandler(placeOrder))
+	router.AddHandler("place-order", config.ordersQueue(), parallel{subscriber, config.parallel},
+		config.billingQueue(), poison, sqlinbox.Handler(placeOrder)).AddMiddleware(stack...)
+	if err := addBilling(router, config, store, subscriber, tally); err != nil {
+		return nil, err
+	}
+	relay, err := startRelay(ctx, config, outbox)
+	if err != nil {
+		return nil, err
+	}
 
-	c := &consumer{router: router, store: store, poison: poison, stopped: make(chan error, 1)}
+	c := &consumer{router: router, store: store, poison: poison, relay: relay, stopped: make(chan error, 1)}
 	go func() { c.stopped <- router.Run(context.WithoutCancel(ctx)) }() // Close ends it
 	select {
 	case <-router.Running():
 		return c, nil
 	case err := <-c.stopped:
-		return nil, errors.Join(err, store.Close(), poison.Close())
+		return nil, errors.Join(err, relay.Close(), store.Close(), poison.Close())
 	}
 }
 
-// placeOrder is the effect. Nothing in the orders table would stop a second row for the same order.
-func placeOrder(tx *sql.Tx, msg *message.Message) error {
+// placeOrder is the effect, and tells billing. Nothing in the orders table would stop a second row for the same order.
+func placeOrder(tx *sql.Tx, msg *message.Message) ([]*message.Message, error) {
 	var order struct {
 		Order    string `json:"order"`
 		Customer string `json:"customer"`
 		Cents    int64  `json:"cents"`
 	}
 	if err := json.Unmarshal(msg.Payload, &order); err != nil {
-		return err
+		return nil, err
 	}
 	_, err := tx.ExecContext(msg.Context(), `INSERT INTO orders (order_number, customer, cents) VALUES ($1, $2, $3)`,
 		order.Order, order.Customer, order.Cents)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return sqlinbox.SetResult(msg.Context(), "order/"+order.Order)
+	// No UUID: the outbox derives one, the same each time.
+	placed := message.NewMessage("", fmt.Appendf(nil, `{"order":%q,"cents":%d}`, order.Order, order.Cents))
+	return []*message.Message{placed}, sqlinbox.SetResult(msg.Context(), "order/"+order.Order)
 }
 
 // Close lets the handlers that run finish.
 func (c *consumer) Close() error {
-	return errors.Join(c.router.Close(), <-c.stopped, c.poison.Close(), c.store.Close())
+	return errors.Join(c.router.Close(), <-c.stopped, c.relay.Close(), c.poison.Close(), c.store.Close())
 }

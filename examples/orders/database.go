@@ -12,9 +12,10 @@ import (
 
 // tables of the service; those of the inbox are made by sqlinbox.
 //
-// orders has no unique key on purpose: a second effect would be a second row, not an error.
+// orders and bills have no unique key on purpose: a second effect would be a second row, not an error.
 const tables = `
 CREATE TABLE IF NOT EXISTS orders (order_number text NOT NULL, customer text NOT NULL, cents bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS bills (order_number text NOT NULL, cents bigint NOT NULL);
 CREATE TABLE IF NOT EXISTS producer (plan text NOT NULL, next_order bigint NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS runs (
     id                  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -64,9 +65,9 @@ func openDatabase(config config) (*sql.DB, error) {
 		return nil, withoutURL("cannot read the PostgreSQL DSN", err)
 	}
 	db := sql.OpenDB(connector)
-	// One connection for each delivery, and some for the producer, the tally and the lock.
-	db.SetMaxOpenConns(config.parallel + 4)
-	db.SetMaxIdleConns(config.parallel + 4)
+	// One connection for each delivery at either end, and some for the producer, the relay, the tally and the lock.
+	db.SetMaxOpenConns(2*config.parallel + 6)
+	db.SetMaxIdleConns(2*config.parallel + 6)
 	return db, nil
 }
 

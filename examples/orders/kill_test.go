@@ -35,6 +35,9 @@ func TestItReconcilesAfterItWasKilledFiveTimesInMidRun(t *testing.T) {
 	require.Contains(t, report, fmt.Sprintf("runs=%d ended_early=%d\n", kills+1, kills))
 	require.Contains(t, report, "accepted=2000\n")
 	require.Contains(t, report, "effects=2000\n")
+	require.Contains(t, report, "billing_inbox_rows=2000\n")
+	require.Contains(t, report, "billing_effects=2000\n")
+	require.Contains(t, report, "outbox_waiting=0\n")
 	require.Contains(t, report, "reconciles")
 
 	again := orders.finish(t)

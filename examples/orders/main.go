@@ -1,5 +1,6 @@
 // Command orders is a service on PostgreSQL and RabbitMQ: a producer publishes orders, with duplicates, collisions
-// and semantic duplicates among them, a consumer places them behind the inbox, and in the end a reconciliation
+// and semantic duplicates among them, a consumer places them behind the inbox, its outbox
+// and a forwarder take each placed order to billing, which has an inbox of its own, and in the end a reconciliation
 // reads from the database and from the broker whether everything came to what it had to.
 //
 // It can be killed at any moment and started again with the same flags, any number of times:
@@ -80,7 +81,7 @@ func serveUntilDrained(ctx context.Context, config config, db *sql.DB, broker *b
 		if err := serve(ctx, config, db, broker, tally); err != nil {
 			return err
 		}
-		if left, err := broker.depth(config.ordersQueue()); left == 0 || err != nil {
+		if left, err := broker.left(ctx, db); left == 0 || err != nil {
 			return err
 		}
 	}
@@ -92,7 +93,7 @@ func serve(ctx context.Context, config config, db *sql.DB, broker *broker, tally
 		return err
 	}
 	if err = produce(ctx, config, db, tally); err == nil {
-		err = broker.waitUntilDrained(ctx, tally)
+		err = broker.waitUntilDrained(ctx, db, tally)
 	}
 	return errors.Join(err, consumer.Close())
 }

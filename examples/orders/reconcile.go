@@ -14,8 +14,10 @@ type found struct {
 	entries, semanticEntries, evidence int64 // rows of the inbox's tables
 	effects, distinctOrders, cents     int64 // rows of orders
 
-	ordersDepth int64
-	poison      poisoned
+	billingEntries, bills, billedOrders, billedCents int64 // the same at the other end
+
+	ordersDepth, billingDepth, outboxWaiting, parked int64
+	poison                                           poisoned
 
 	runs, endedEarly int64
 	counted          counts // by the observer, over all runs
@@ -32,10 +34,14 @@ func (c counts) deliveries() int64 {
 func look(ctx context.Context, config config, db *sql.DB, broker *broker) (f found, err error) {
 	err = db.QueryRowContext(ctx, `
 SELECT (SELECT next_order FROM producer),
-       (SELECT count(*) FROM inbox), (SELECT count(*) FROM inbox WHERE duplicate_of IS NOT NULL),
+       (SELECT count(*) FROM inbox WHERE consumer_name = '`+ordersConsumer+`'),
+       (SELECT count(*) FROM inbox WHERE duplicate_of IS NOT NULL),
+       (SELECT count(*) FROM inbox WHERE consumer_name = '`+billingConsumer+`'),
+       (SELECT count(*) FROM bills), (SELECT count(DISTINCT order_number) FROM bills), (SELECT coalesce(sum(cents), 0) FROM bills),
        (SELECT count(*) FROM inbox_collisions),
        count(*), count(DISTINCT order_number), coalesce(sum(cents), 0)
-FROM orders`).Scan(&f.ordersPublished, &f.entries, &f.semanticEntries, &f.evidence, &f.effects, &f.distinctOrders, &f.cents)
+FROM orders`).Scan(&f.ordersPublished, &f.entries, &f.semanticEntries,
+		&f.billingEntries, &f.bills, &f.billedOrders, &f.billedCents, &f.evidence, &f.effects, &f.distinctOrders, &f.cents)
 	if err != nil {
 		return f, err
 	}
@@ -48,6 +54,15 @@ FROM runs`).Scan(&f.runs, &f.endedEarly, &f.counted.published, &f.counted.accept
 		return f, err
 	}
 	if f.ordersDepth, err = broker.depth(config.ordersQueue()); err != nil {
+		return f, err
+	}
+	if f.billingDepth, err = broker.depth(config.billingQueue()); err != nil {
+		return f, err
+	}
+	if f.outboxWaiting, err = outboxWaiting(ctx, db); err != nil {
+		return f, err
+	}
+	if err = db.QueryRowContext(ctx, `SELECT count(*) FROM inbox_outbox_parked`).Scan(&f.parked); err != nil {
 		return f, err
 	}
 	f.poison, err = broker.inspectPoisonQueue()
@@ -92,6 +107,11 @@ func (f found) print() {
 		{"inbox_rows", f.entries, ""},
 		{"effects", f.effects, ""},
 		{"effects_cents", f.cents, ""},
+		{"outbox_waiting", f.outboxWaiting, ""},
+		{"billing_inbox_rows", f.billingEntries, ""},
+		{"billing_effects", f.bills, ""},
+		{"billing_effects_cents", f.billedCents, ""},
+		{"billing_queue_depth", f.billingDepth, ""},
 		{"poison_queue_depth", f.poison.depth, ""},
 		{"poisoned_cents", f.poison.cents, ""},
 		{"orders_queue_depth", f.ordersDepth, ""},
@@ -120,6 +140,12 @@ func (f found) disagreements(expected expectation) []error {
 	claim(f.poison.collisions == f.evidence, "different collisions in the poison queue %d, in evidence %d", f.poison.collisions, f.evidence)
 	claim(f.poison.others == 0, "messages in the poison queue that are no collisions: %d", f.poison.others)
 	claim(f.cents+f.poison.cents == expected.cents, "money in effects %d and in the poison queue %d, published %d", f.cents, f.poison.cents, expected.cents)
+	claim(f.outboxWaiting == 0 && f.parked == 0, "messages left in the outbox %d, parked %d", f.outboxWaiting, f.parked)
+	claim(f.billingDepth == 0, "messages left in the billing queue: %d", f.billingDepth)
+	claim(f.billingEntries == accepted, "billing entries %d, accepted orders %d", f.billingEntries, accepted)
+	claim(f.bills == accepted, "billing effects %d, accepted orders %d", f.bills, accepted)
+	claim(f.billedOrders == f.bills, "different orders billed %d, billing effects %d", f.billedOrders, f.bills)
+	claim(f.billedCents == f.cents, "money billed %d, money in effects %d", f.billedCents, f.cents)
 	claim(f.counted.accepted <= accepted, "deliveries observed as accepted %d, accepted entries %d", f.counted.accepted, accepted)
 
 	// Without a run that ended early, the observer has seen everything.

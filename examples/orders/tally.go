@@ -18,6 +18,7 @@ type tally struct {
 	run int64
 
 	published, accepted, duplicates, semantic, collisions, failed atomic.Int64
+	billing                                                       atomic.Int64 // deliveries at the other end
 }
 
 func startTally(ctx context.Context, db *sql.DB) (*tally, error) {
@@ -47,6 +48,14 @@ func (t *tally) ObserveDelivery(event middleware.DeliveryEvent) {
 func (t *tally) deliveries() int64 {
 	return t.accepted.Load() + t.duplicates.Load() + t.semantic.Load() + t.collisions.Load() + t.failed.Load()
 }
+
+func (t *tally) settledAnywhere() int64 { return t.deliveries() + t.billing.Load() }
+
+// billingTally counts the other end, so that the run does not end before it.
+type billingTally struct{ *tally }
+
+// ObserveDelivery implements middleware.Observer.
+func (t billingTally) ObserveDelivery(middleware.DeliveryEvent) { t.billing.Add(1) }
 
 // reportEvery prints a line of progress at every interval until stop is called.
 func (t *tally) reportEvery(interval time.Duration) (stop func()) {
