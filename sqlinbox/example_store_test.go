@@ -61,12 +61,14 @@ func ExampleTxFromContext() {
 	// no transaction in context; is Inbox.Middleware added to the router or to this handler?
 }
 
-// Messages that a handler returns join the transaction through InboxConfig.Outbox. It is any publisher that
-// writes to the transaction in the messages' context.
+// Messages that a handler returns join the transaction through InboxConfig.Outbox. After the commit, a Forwarder
+// publishes them.
 func ExampleHandler() {
 	db := exampleDatabase()
 	defer db.Close()
-	service := newExampleService(db, middleware.InboxConfig{Outbox: exampleOutbox{}})
+	outbox, err := sqlinbox.NewOutbox(sqlinbox.OutboxConfig{DB: db, Dialect: sqlinbox.SQLite{}, InitializeSchema: true})
+	exampleMust(err)
+	service := newExampleService(db, middleware.InboxConfig{Outbox: outbox})
 	service.router.AddHandler("billing", "orders", service.broker, "invoices", service.broker,
 		sqlinbox.Handler(func(tx *sql.Tx, msg *message.Message) ([]*message.Message, error) {
 			_, err := tx.ExecContext(msg.Context(), `INSERT INTO invoices (order_id) VALUES ($1)`, msg.UUID)
@@ -77,30 +79,10 @@ func ExampleHandler() {
 	for range 2 {
 		service.deliver("order-1", `{"cents": 1250}`)
 	}
-	fmt.Println(exampleCount(db, "invoices"), "invoice,", exampleCount(db, "outbox"), "message to publish")
+	fmt.Println(exampleCount(db, "invoices"), "invoice,", exampleCount(db, "inbox_outbox"), "message to publish")
 	// Output:
 	// 1 invoice, 1 message to publish
 }
-
-// exampleOutbox keeps messages in a table, from which something else publishes them after the commit.
-type exampleOutbox struct{}
-
-func (exampleOutbox) Publish(topic string, messages ...*message.Message) error {
-	for _, msg := range messages {
-		tx, ok := sqlinbox.TxFromContext(msg.Context())
-		if !ok {
-			return sqlinbox.ErrNoTransaction
-		}
-		_, err := tx.ExecContext(msg.Context(), `INSERT INTO outbox (topic, uuid, payload) VALUES ($1, $2, $3)`,
-			topic, msg.UUID, []byte(msg.Payload))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (exampleOutbox) Close() error { return nil }
 
 // The handler gets the transaction as an argument. What it writes there is committed together with the entry, or
 // not at all.
@@ -167,8 +149,7 @@ func exampleDatabase() *sql.DB {
 	exampleMust(err)
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec(`
-CREATE TABLE invoices (order_id TEXT NOT NULL);
-CREATE TABLE outbox (topic TEXT NOT NULL, uuid TEXT NOT NULL, payload BLOB)`)
+CREATE TABLE invoices (order_id TEXT NOT NULL)`)
 	exampleMust(err)
 	return db
 }
