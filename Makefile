@@ -43,6 +43,10 @@ test-embedded: ## only what needs no server, and nothing but Go
 compiler:
 	@.ci/compiler
 
+.PHONY: soak
+soak: ## minutes of outage and SIGKILL under load, against real servers
+	$(SERVERS) $(GO_TEST) -tags soak -run Soak -v ./sqlinbox
+
 .PHONY: bench
 bench: ## the benchmarks, against real servers
 	$(SERVERS) go test -run '^$$' -bench . -benchmem -timeout $(TIMEOUT) $(ARGS) $(PKG)
