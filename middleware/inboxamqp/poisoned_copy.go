@@ -75,7 +75,6 @@ func cutToFit(headers amqp091.Table, uuidHeader string) {
 			}
 			if !stays(name) {
 				one(name)
-				cut[name] = true
 			}
 		}
 	}
@@ -84,11 +83,13 @@ func cutToFit(headers amqp091.Table, uuidHeader string) {
 		if short := digest([]byte(text)); len(short) < len(text) {
 			headers[name] = short
 			total -= len(text) - len(short)
+			cut[name] = true
 		}
 	})
 	shrink(func(name string) {
 		total -= headerSize(name, headers[name])
 		delete(headers, name)
+		cut[name] = true
 	})
 	headers[HeadersCutKey] = strconv.Itoa(len(cut))
 }

@@ -68,6 +68,24 @@ func TestOnlyAsManyHeadersOfAPoisonedCopyAreCutAsMust(t *testing.T) {
 	assert.Equal(t, "1", headers[inboxamqp.HeadersCutKey])
 }
 
+func TestOnlyAsManyTinyHeadersOfAPoisonedCopyAreLeftOutAsMust(t *testing.T) {
+	t.Parallel()
+	msg := poisoned(nil)
+	for i := range 40_000 {
+		msg.Metadata["n"+strconv.Itoa(i)] = "v"
+	}
+	headers := marshal(t, msg).Headers
+	size := 0
+	for name, value := range headers {
+		size += 6 + len(name) + len(value.(string))
+		if strings.HasPrefix(name, "n") {
+			assert.Equal(t, "v", value, "a digest would be longer")
+		}
+	}
+	assert.Greater(t, size, 119<<10)
+	assert.Equal(t, strconv.Itoa(len(msg.Metadata)+2-len(headers)), headers[inboxamqp.HeadersCutKey])
+}
+
 func TestAPoisonedCopyThatFitsIsNotCut(t *testing.T) {
 	t.Parallel()
 	msg := poisoned(message.Metadata{"h": strings.Repeat("h", 100<<10)})
