@@ -47,7 +47,7 @@ func TestSoakABrokerThatIsDownDelaysMessagesAndLosesNone(t *testing.T) {
 			}
 			for _, msg := range batch {
 				received := entry(msg.UUID)
-				received.Consumer = "billing"
+				received.Consumer = "downstream" // not the one that has produced it
 				_, err := rig.Process(t.Context(), received, func(ctx context.Context) error {
 					tx, _ := sqlinbox.TxFromContext(ctx)
 					_, err := tx.Exec(`INSERT INTO billed (id) VALUES ($1)`, msg.UUID)
