@@ -68,8 +68,10 @@ fmt: ## formats the code
 	gofmt -w .
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet, also of what only some build tags compile
 	go vet ./...
+	go vet -tags embedded ./...
+	go vet -tags soak ./...
 	go vet .ci/probe/main.go
 
 .PHONY: staticcheck

@@ -190,3 +190,12 @@ func TestDuplicatesAreNoErrorsOfTheDatabase(t *testing.T) {
 	}
 	require.Empty(t, proxy.Errors())
 }
+
+func processInBackground(l ledger, e middleware.Entry, effect func(context.Context) error) <-chan processed {
+	result := make(chan processed, 1)
+	go func() {
+		receipt, err := l.Process(context.Background(), e, effect)
+		result <- processed{receipt, err}
+	}()
+	return result
+}

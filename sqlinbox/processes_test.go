@@ -26,6 +26,12 @@ const (
 	goroutinesPerOne = 16
 )
 
+// processed is what Process returned.
+type processed struct {
+	receipt middleware.Receipt
+	err     error
+}
+
 // tally is what the deliveries of one process came to.
 type tally struct {
 	Accepted, Known, Other int
