@@ -26,8 +26,11 @@ const (
 // headerText is a header's value as metadata. It never fails. Strings stay as they are, byte for byte: whatever is done
 // to the ones that are not UTF-8 could make two of them equal, or change again in the next round.
 func headerText(value any) string {
-	if text, ok := value.(string); ok {
-		return text
+	switch v := value.(type) {
+	case string:
+		return v
+	case nil:
+		return "" // as text, null would be one key for every message whose producer has none
 	}
 	var text []byte
 	switch value.(type) {

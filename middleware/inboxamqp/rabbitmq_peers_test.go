@@ -40,7 +40,7 @@ func TestAProducerThatIsNotWatermillIsUnderstood(t *testing.T) {
 	assert.Equal(t, message.Metadata{
 		"text": "t", "bool": "true", "byte": "200", "int8": "-1", "int16": "2", "int32": "3", "int64": "4",
 		"float32": "0.5", "float64": "0.25", "decimal": "1.50", "time": "2024-02-29T12:00:00Z", "bytes": "AP8=",
-		"nil": "null", "table": `{"a":["x"],"b":1}`, "bad": "\xff",
+		"nil": "", "table": `{"a":["x"],"b":1}`, "bad": "\xff",
 		inboxamqp.RedeliveredKey: "false", inboxamqp.RoutingKeyKey: queue, inboxamqp.ContentTypeKey: "application/json",
 		inboxamqp.ContentEncodingKey: "identity", inboxamqp.CorrelationIDKey: "corr", inboxamqp.ReplyToKey: "answers",
 		inboxamqp.MessageTypeKey: "order.created", inboxamqp.AppIDKey: "shop", inboxamqp.TimestampKey: "2024-02-29T12:00:00Z",

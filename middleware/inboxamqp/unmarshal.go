@@ -18,7 +18,7 @@ import (
 //
 //   - booleans, integers, floats: as JSON; NaN, +Inf and -Inf by these names
 //   - decimals: 1.50 for value 150 with scale 2
-//   - nil: null
+//   - nil: nothing, which no extractor takes for a key; null inside of tables and arrays
 //   - timestamps: RFC 3339, UTC; seconds since 1970 for years that RFC 3339 cannot write
 //   - bytes: base64 (RFC 4648, section 4)
 //   - tables and arrays: JSON without spaces, members sorted by name; bytes, timestamps and what is no JSON number are

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/watermill-inbox/watermill-inbox/hashing"
+	"github.com/watermill-inbox/watermill-inbox/middleware"
 	"github.com/watermill-inbox/watermill-inbox/middleware/inboxamqp"
 )
 
@@ -113,6 +114,15 @@ func TestTheDeliveryCountIsAnIntegerOrNone(t *testing.T) {
 	for _, value := range []any{nil, "2", 2.0, true, int64(-1), amqp091.Table{}} {
 		msg := unmarshal(t, amqp091.Delivery{Headers: amqp091.Table{"x-delivery-count": value}})
 		assert.NotContains(t, msg.Metadata, inboxamqp.DeliveryCountKey, "%T %v", value, value)
+	}
+}
+
+func TestAVoidHeaderIsNoKey(t *testing.T) {
+	t.Parallel()
+	msg := unmarshal(t, amqp091.Delivery{Headers: amqp091.Table{"order_id": nil, "cloudEvents:id": nil, "cloudEvents:source": "/shop"}})
+	for _, extractor := range []middleware.KeyExtractor{middleware.KeyFromMetadata("order_id"), middleware.KeyFromCloudEvents} {
+		_, err := extractor.ExtractKey(msg)
+		require.ErrorIs(t, err, middleware.ErrNoKey)
 	}
 }
 
