@@ -21,6 +21,7 @@ const maxShort = 255
 //     x-stream-offset, x-received-from, x-shovelled, x-shovelled-timestamp
 //   - CC and BCC, with which a producer could send the copy in the poison queue to queues of its choice, or, because
 //     RabbitMQ closes the channel if they are no arrays, keep it from being published
+//   - reply-to if it is amq.rabbitmq.reply-to, for which RabbitMQ closes the channel of a publisher that does not listen there
 //   - a property that AMQP cannot carry: longer than 255 bytes, or a timestamp that is none. UUID, content type and
 //     correlation id are still in their headers then.
 //
@@ -53,7 +54,7 @@ func (m Marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
 		ContentType:     short(contentType(msg.Metadata)),
 		ContentEncoding: short(msg.Metadata[ContentEncodingKey]),
 		CorrelationId:   short(msg.Metadata[CorrelationIDKey]),
-		ReplyTo:         short(msg.Metadata[ReplyToKey]),
+		ReplyTo:         replyTo(msg.Metadata),
 		MessageId:       short(msg.UUID),
 		Type:            short(msg.Metadata[MessageTypeKey]),
 		AppId:           short(msg.Metadata[AppIDKey]),
@@ -76,6 +77,15 @@ func short(value string) string {
 		return ""
 	}
 	return value
+}
+
+// replyTo leaves out the name with which a publisher asks for answers on its own channel. RabbitMQ closes the channel of
+// one that does not listen there, as one does not that passes on the message of another.
+func replyTo(metadata message.Metadata) string {
+	if metadata[ReplyToKey] == "amq.rabbitmq.reply-to" {
+		return ""
+	}
+	return short(metadata[ReplyToKey])
 }
 
 // contentType reads the spellings that package hashing reads, in the same order: peers must not see another type than

@@ -84,6 +84,18 @@ func TestEmptyAndLargeBodiesPassTheBroker(t *testing.T) {
 	}
 }
 
+func TestAReplyToThatClosesTheChannelDoesNotStopACopy(t *testing.T) {
+	t.Parallel()
+	p := newPeer(t)
+	poison := p.queue(nil)
+	msg := message.NewMessage("id", nil)
+	msg.Metadata.Set(inboxamqp.ReplyToKey, "amq.rabbitmq.reply-to") // from another transport; RabbitMQ replaces it in a delivery
+	require.NoError(t, p.publisher().Publish(poison, msg))
+	delivery := next(t, p.consume(poison))
+	assert.Equal(t, "id", delivery.MessageId)
+	assert.Empty(t, delivery.ReplyTo)
+}
+
 func TestAProducerCannotRouteOrStopACopyWithCC(t *testing.T) {
 	t.Parallel()
 	p := newPeer(t)
