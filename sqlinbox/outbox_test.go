@@ -477,7 +477,8 @@ func TestCleanDoesNotDependOnTheTimeZoneOfTheSession(t *testing.T) {
 			}
 			rig.publishInvoices(t, zone)
 			forwarder := rig.forward(t)
-			rig.broker.requireArrived(t, i+1)
+			// At least: one that is closed between publishing and marking leaves its message to the next.
+			require.Eventually(t, func() bool { return len(rig.broker.all()) > i }, patience, time.Millisecond)
 			require.NoError(t, forwarder.Close())
 			deleted, err := rig.outbox.Clean(t.Context(), 30*time.Minute)
 			require.NoError(t, err)

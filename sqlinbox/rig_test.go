@@ -14,7 +14,7 @@ import (
 )
 
 // patience is the end of every wait of the tests: reaching it is a failure, never part of a claim.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // mailbox is a broker in memory. A message that is nacked stays in it.
 type mailbox struct {
