@@ -87,9 +87,13 @@ WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`,
 }
 
 func (PostgreSQL) wait(limit time.Duration) any {
-	// lock_timeout counts milliseconds, and zero would mean no limit.
-	return strconv.FormatInt(max(limit.Milliseconds(), 1), 10)
+	// lock_timeout counts milliseconds.
+	return strconv.FormatInt(max(limit, shortestLockWait).Milliseconds(), 10)
 }
+
+// shortestLockWait is above what a statement waits for locks that are nobody's entry, such as that for adding
+// a page to the table: a shorter limit would take a busy database for another delivery of the key.
+const shortestLockWait = 20 * time.Millisecond
 
 func (PostgreSQL) instant(t time.Time) any { return t.UTC() }
 

@@ -77,7 +77,12 @@ func (m *mixture) deliverRound(t *testing.T, round int) {
 
 	slow := m.message(uuid("slow"), uuid("slow"), "wait", `{}`)
 	acked := make(chan bool, 1)
-	go func() { acked <- m.deliver(t, m.handler, slow) }()
+	go func() {
+		// A broker delivers again what found the database busy.
+		for !m.deliver(t, m.handler, slow) {
+		}
+		acked <- true
+	}()
 	await(t, m.slow.started, "the slow delivery")
 	m.deliver(t, m.handler, slow)
 	m.slow.release <- nil
@@ -152,6 +157,9 @@ func TestTenThousandMixedOutcomesLeakNeitherGoroutinesNorConnections(t *testing.
 			// With FailFast any short wait for a lock is "in flight", so that there may be some more of these.
 			require.GreaterOrEqual(t, outcomes[middleware.OutcomeInFlight], total*parallel)
 			for outcome, n := range roundOutcomes {
+				if outcome == middleware.OutcomeInFlight {
+					continue
+				}
 				require.InDelta(t, n*total*parallel, outcomes[outcome], 20, outcome)
 			}
 			rig.requireEffects(t, outcomes[middleware.OutcomeAccepted])

@@ -32,8 +32,9 @@ type Config struct {
 	// Default: 5 s.
 	InFlightWait time.Duration
 
-	// FailFast makes a delivery not wait for another one of the same key at all. (Where the other one is in
-	// another process, PostgreSQL's shortest wait of one millisecond is used.) InFlightWait must be zero.
+	// FailFast makes a delivery not wait for another one of the same key. Where the other one is in another
+	// process, PostgreSQL needs 20 ms to tell it from a lock of its own; a database so busy that these take
+	// longer makes the delivery fail with middleware.ErrInFlight, too. InFlightWait must be zero.
 	FailFast bool
 
 	// ConflictRetries is how often a transaction that the database ended for another one's sake
