@@ -1,33 +1,59 @@
 package hashing
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
 
 // endObject closes the object that is p.reorders[object] and whose members are p.members[base:].
 func (p *parser) endObject(depth, object, base int, sorted bool) error {
-	p.out = append(p.out, '}')
 	members := p.members[base:]
 	if depth == 1 {
 		p.top = append(p.top, members...)
 	}
 	if !sorted {
-		slices.SortFunc(members, func(a, b member) int { return compareUTF16(p.bytes(a.name), p.bytes(b.name)) })
-		for i := 1; i < len(members); i++ {
-			if string(p.bytes(members[i-1].name)) == string(p.bytes(members[i].name)) {
-				return p.fail("duplicate member name in the object that ends here")
-			}
-		}
 		r := &p.reorders[object]
 		r.first = len(p.kept)
-		p.kept = append(p.kept, members...)
-		r.last, r.end = len(p.kept), uint32(len(p.out))
+		if !p.keepSorted(members) {
+			return p.fail("duplicate member name in the object that ends here")
+		}
+		r.last, r.end = len(p.kept), uint32(p.position())
 	} else if len(p.reorders) == object+1 {
 		p.reorders = p.reorders[:object] // in order, and so is all that it contains
 	}
 	p.members = p.members[:base]
 	return nil
+}
+
+// sortKey stands for a member while its object is sorted: less to move, and mostly the prefix decides.
+type sortKey struct {
+	prefix uint64
+	member uint32
+}
+
+// keepSorted appends the members that are not excluded to p.kept in canonical order, or reports false if two have one name.
+func (p *parser) keepSorted(members []member) bool {
+	p.order = p.order[:0]
+	for i := range members {
+		p.order = append(p.order, sortKey{prefix: members[i].prefix, member: uint32(i)})
+	}
+	slices.SortFunc(p.order, func(a, b sortKey) int {
+		if a.prefix != b.prefix {
+			return cmp.Compare(a.prefix, b.prefix)
+		}
+		return p.compareNames(&members[a.member], &members[b.member])
+	})
+	for i, key := range p.order {
+		m := &members[key.member]
+		if i > 0 && p.compareNames(&members[p.order[i-1].member], m) == 0 {
+			return false
+		}
+		if !m.excluded {
+			p.kept = append(p.kept, part{m.start, m.end})
+		}
+	}
+	return true
 }
 
 // canonical returns the canonical form of the document. It is valid until the next document is read.
@@ -59,15 +85,10 @@ func (p *parser) emit(dst []byte, start, end uint32, next int) []byte {
 		inner := next + 1
 		nested := inner < len(p.reorders) && p.reorders[inner].start < r.end
 		dst = append(dst, '{')
-		isFirst := true
-		for _, m := range p.kept[r.first:r.last] {
-			if m.excluded {
-				continue
-			}
-			if !isFirst {
+		for i, m := range p.kept[r.first:r.last] {
+			if i > 0 {
 				dst = append(dst, ',')
 			}
-			isFirst = false
 			if nested {
 				dst = p.emit(dst, m.start, m.end, p.search(m.start))
 			} else {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"sync"
 
@@ -50,7 +51,11 @@ func New(options ...Option) (*Hasher, error) {
 		h.prefixes[class] = version + ":" + class + ":" + h.config.algorithm() + ":" + h.scheme + ":"
 	}
 	h.pool = &sync.Pool{New: func() any {
-		return &content{parser: parser{numbers: h.config.numbers}}
+		c := &content{parser: parser{numbers: h.config.numbers}}
+		if h.config.keyID != "" {
+			c.mac = hmac.New(sha256.New, h.config.secret)
+		}
+		return c
 	}}
 	return h, nil
 }
@@ -71,9 +76,9 @@ func (h *Hasher) Hash(msg *message.Message) (string, error) {
 	if h.config.keyID == "" {
 		sum = sha256.Sum256(c.text)
 	} else {
-		mac := hmac.New(sha256.New, h.config.secret)
-		mac.Write(c.text)
-		mac.Sum(sum[:0])
+		c.mac.Reset()
+		c.mac.Write(c.text)
+		c.mac.Sum(sum[:0])
 	}
 	var stored [100]byte
 	text := append(stored[:0], h.prefixes[c.class]...)
@@ -84,6 +89,7 @@ func (h *Hasher) Hash(msg *message.Message) (string, error) {
 // content is what is hashed of one message.
 type content struct {
 	parser
+	mac   hash.Hash // of a keyed Hasher
 	class string
 	text  []byte // length-prefixed parts
 	// payload is where the canonical payload or data is in text, for Explain and Diff.
@@ -94,8 +100,8 @@ type content struct {
 const maxPooled = 16 << 20
 
 func (h *Hasher) release(c *content) {
-	const memberSize = 32
-	size := cap(c.text) + cap(c.out) + cap(c.own) + memberSize*(cap(c.members)+cap(c.kept)+cap(c.reorders)+cap(c.top))
+	const memberSize = 40
+	size := cap(c.text) + cap(c.out) + cap(c.own) + memberSize*(cap(c.members)+cap(c.kept)+cap(c.order)+cap(c.reorders)+cap(c.top))
 	if size > maxPooled {
 		return
 	}

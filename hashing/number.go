@@ -9,12 +9,68 @@ import (
 // value and not the spelling, or equal numbers would be split.
 const maxExponent = 999_999_999_999_999
 
+// number reads a number and writes its canonical text.
+func (p *parser) number() error {
+	start := p.at
+	if p.peek() == '-' {
+		p.at++
+	}
+	first := p.at
+	switch c := p.peek(); {
+	case c == '0':
+		p.at++
+	case c >= '1' && c <= '9':
+		p.digits()
+	default:
+		return p.fail("not a JSON value")
+	}
+	integer := p.source[first:p.at]
+	// Of the common numbers, most are their own canonical text.
+	isCanonical := len(integer) <= 21 && p.numbers == Exact && (first == start || integer[0] != '0')
+	if p.peek() == '.' {
+		p.at++
+		if !p.digits() {
+			return p.fail("no digit after the point of a number")
+		}
+		isCanonical = isCanonical && integer[0] != '0' && p.source[p.at-1] != '0'
+	}
+	if c := p.peek(); c == 'e' || c == 'E' {
+		isCanonical = false
+		p.at++
+		if c := p.peek(); c == '+' || c == '-' {
+			p.at++
+		}
+		if !p.digits() {
+			return p.fail("no digit in the exponent of a number")
+		}
+	}
+	if isCanonical {
+		return nil
+	}
+
+	end := p.at
+	p.at = start
+	p.flush()
+	out, ok := appendNumber(p.out, p.source[start:end], p.numbers)
+	if !ok {
+		return p.fail("exponent of a number beyond 999,999,999,999,999")
+	}
+	p.out, p.at = out, end
+	p.drop()
+	return nil
+}
+
+func (p *parser) digits() bool {
+	start := p.at
+	for p.at < len(p.source) && p.source[p.at] >= '0' && p.source[p.at] <= '9' {
+		p.at++
+	}
+	return p.at > start
+}
+
 // appendNumber appends the canonical text of a JSON number, which must be valid, or reports false if its
 // exponent is beyond the limit. It is linear in the text: an exponent is never expanded.
 func appendNumber(dst, number []byte, mode NumberMode) ([]byte, bool) {
-	if isPlainInteger(number) && mode == Exact {
-		return append(dst, number...), true
-	}
 	if mode == Float64 {
 		if f, err := strconv.ParseFloat(string(number), 64); err == nil && !math.IsInf(f, 0) {
 			var buf [32]byte
@@ -22,26 +78,6 @@ func appendNumber(dst, number []byte, mode NumberMode) ([]byte, bool) {
 		}
 	}
 	return appendDecimal(dst, number)
-}
-
-// isPlainInteger finds the common case: a short integer that is its own canonical text.
-func isPlainInteger(number []byte) bool {
-	digits := number
-	if digits[0] == '-' {
-		digits = digits[1:]
-		if digits[0] == '0' {
-			return false
-		}
-	}
-	if len(digits) > 21 {
-		return false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
 }
 
 // appendDecimal takes a number apart into its significant digits d1 d2 ... dk and the position n of the point,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 )
 
 const (
@@ -34,12 +33,16 @@ type span struct {
 
 // member is a member of an object that is being read, or that was found out of order.
 type member struct {
+	prefix   uint64 // of the name, see sortPrefix
 	name     span   // without quotes and escapes
 	start    uint32 // of its canonical name in out
 	value    uint32 // of its canonical value in out
 	end      uint32 // of its canonical value in out
 	excluded bool
 }
+
+// part is a member as it stands in out, from its name on.
+type part struct{ start, end uint32 }
 
 // reorder is an object whose members stand in out in another order than the canonical one. Its members, in
 // canonical order, are kept[first:last]. One with no members stands in the list only for what it contains.
@@ -48,16 +51,20 @@ type reorder struct {
 	first, last int
 }
 
-// parser reads one document at a time. It writes canonical texts into out as they come, and notes which objects
-// are out of order: so what is in order costs no more than its text, and what is not is moved once, however
-// deep it lies. Its memory is used again for the next document.
+// parser reads one document at a time. It writes canonical texts into out in the order of the document, and notes
+// which objects are out of order: so what is in order costs no more than its text, and what is not is moved once,
+// however deep it lies. Its memory is used again for the next document.
 type parser struct {
-	source   []byte
-	at       int
+	source []byte
+	at     int
+	// from is where the part of source begins that is canonical as it stands, up to at, and not yet in out:
+	// long parts cost less to copy than many short ones.
+	from     int
 	out      []byte
 	own      []byte     // names that have escapes, without them
 	members  []member   // of the objects that are open
-	kept     []member   // of the objects that are out of order
+	kept     []part     // the members of the objects that are out of order
+	order    []sortKey  // of the members of the object that is being sorted
 	reorders []reorder  // by start; what contains comes before what is contained
 	active   []*pattern // that lead to the values that are open
 	top      []member   // of the object at the top, if it is one
@@ -69,7 +76,7 @@ type parser struct {
 
 // parse reads the whole document.
 func (p *parser) parse(source []byte, patterns *pattern, belowData bool) error {
-	p.source, p.at, p.belowData = source, 0, belowData
+	p.source, p.at, p.from, p.belowData = source, 0, 0, belowData
 	p.out, p.own, p.members, p.kept = p.out[:0], p.own[:0], p.members[:0], p.kept[:0]
 	p.reorders, p.active, p.top = p.reorders[:0], p.active[:0], p.top[:0]
 	if len(source) > maxSize {
@@ -85,6 +92,7 @@ func (p *parser) parse(source []byte, patterns *pattern, belowData bool) error {
 	if err := p.value(0, 0, len(p.active), patterns); err != nil {
 		return err
 	}
+	p.flush()
 	p.skipSpace()
 	if p.at < len(p.source) {
 		return p.fail("data after the value")
@@ -107,6 +115,8 @@ func (p *parser) skipSpace() {
 }
 
 func (p *parser) skipSpaces() {
+	p.flush()
+	defer p.drop()
 	for p.at < len(p.source) {
 		switch p.source[p.at] {
 		case ' ', '\t', '\n', '\r':
@@ -115,6 +125,24 @@ func (p *parser) skipSpaces() {
 			return
 		}
 	}
+}
+
+// flush writes what is pending into out.
+func (p *parser) flush() {
+	p.out = append(p.out, p.source[p.from:p.at]...)
+	p.from = p.at
+}
+
+// drop leaves out of the canonical text what lies between the last flush and here.
+func (p *parser) drop() { p.from = p.at }
+
+// position is how long the canonical text is so far.
+func (p *parser) position() int { return len(p.out) + p.at - p.from }
+
+// truncate takes off the canonical text what is behind the position.
+func (p *parser) truncate(position int) {
+	p.flush()
+	p.out = p.out[:position]
 }
 
 func (p *parser) bytes(s span) []byte {
@@ -150,45 +178,7 @@ func (p *parser) literal(want string) error {
 	if end > len(p.source) || string(p.source[p.at:end]) != want {
 		return p.fail("not a JSON value")
 	}
-	p.out = append(p.out, want...)
 	p.at = end
-	return nil
-}
-
-func (p *parser) number() error {
-	start := p.at
-	if p.peek() == '-' {
-		p.at++
-	}
-	switch c := p.peek(); {
-	case c == '0':
-		p.at++
-	case c >= '1' && c <= '9':
-		p.digits()
-	default:
-		return p.fail("not a JSON value")
-	}
-	if p.peek() == '.' {
-		p.at++
-		if !p.digits() {
-			return p.fail("no digit after the point of a number")
-		}
-	}
-	if c := p.peek(); c == 'e' || c == 'E' {
-		p.at++
-		if c := p.peek(); c == '+' || c == '-' {
-			p.at++
-		}
-		if !p.digits() {
-			return p.fail("no digit in the exponent of a number")
-		}
-	}
-	out, ok := appendNumber(p.out, p.source[start:p.at], p.numbers)
-	if !ok {
-		p.at = start
-		return p.fail("exponent of a number beyond 999,999,999,999,999")
-	}
-	p.out = out
 	return nil
 }
 
@@ -199,24 +189,14 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-func (p *parser) digits() bool {
-	start := p.at
-	for p.at < len(p.source) && p.source[p.at] >= '0' && p.source[p.at] <= '9' {
-		p.at++
-	}
-	return p.at > start
-}
-
 func (p *parser) array(depth, lo, hi int, patterns *pattern) error {
 	if depth > maxDepth {
 		return p.fail("deeper than 10,000 levels")
 	}
-	p.out = append(p.out, '[')
 	p.at++
 	p.skipSpace()
 	if p.peek() == ']' {
 		p.at++
-		p.out = append(p.out, ']')
 		return nil
 	}
 	for index := 0; ; index++ {
@@ -225,14 +205,15 @@ func (p *parser) array(depth, lo, hi int, patterns *pattern) error {
 			var digits [20]byte
 			elementLo, elementHi, excluded = p.descend(lo, hi, strconv.AppendInt(digits[:0], int64(index), 10))
 		}
-		start, reorders, kept := len(p.out), len(p.reorders), len(p.kept)
+		start, reorders, kept := p.position(), len(p.reorders), len(p.kept)
 		if err := p.value(depth, elementLo, elementHi, patterns); err != nil {
 			return err
 		}
 		p.active = p.active[:hi]
 		if excluded {
 			// An excluded element keeps its place.
-			p.out, p.reorders, p.kept = append(p.out[:start], "null"...), p.reorders[:reorders], p.kept[:kept]
+			p.truncate(start)
+			p.out, p.reorders, p.kept = append(p.out, "null"...), p.reorders[:reorders], p.kept[:kept]
 		}
 
 		p.skipSpace()
@@ -240,10 +221,8 @@ func (p *parser) array(depth, lo, hi int, patterns *pattern) error {
 		case ',':
 			p.at++
 			p.skipSpace()
-			p.out = append(p.out, ',')
 		case ']':
 			p.at++
-			p.out = append(p.out, ']')
 			return nil
 		default:
 			return p.fail("neither a comma nor the end of an array")
@@ -256,30 +235,27 @@ func (p *parser) object(depth, lo, hi int, patterns *pattern) error {
 		return p.fail("deeper than 10,000 levels")
 	}
 	object, base, sorted, isEmpty := len(p.reorders), len(p.members), true, true
-	p.reorders = append(p.reorders, reorder{start: uint32(len(p.out))})
-	p.out = append(p.out, '{')
+	p.reorders = append(p.reorders, reorder{start: uint32(p.position())})
 	p.at++
 	p.skipSpace()
 	if p.peek() == '}' {
 		p.at++
 		return p.endObject(depth, object, base, sorted)
 	}
+	start := p.position() // of a member, with the comma before it
 	for {
 		if p.peek() != '"' {
 			return p.fail("a member's name is missing")
 		}
-		nameAt, start := p.at, len(p.out)
-		if !isEmpty {
-			p.out = append(p.out, ',')
-		}
-		m := member{start: uint32(len(p.out))}
+		nameAt := p.at
+		m := member{start: uint32(p.position())}
 		name, err := p.text(true)
 		if err != nil {
 			return err
 		}
-		m.name = name
+		m.name, m.prefix = name, sortPrefix(p.bytes(name))
 		if sorted && len(p.members) > base {
-			switch order := compareUTF16(p.bytes(p.members[len(p.members)-1].name), p.bytes(name)); {
+			switch order := p.compareNames(&p.members[len(p.members)-1], &m); {
 			case order == 0:
 				return &NotStrictJSONError{Offset: nameAt, Reason: "duplicate member name"}
 			case order > 0:
@@ -291,7 +267,6 @@ func (p *parser) object(depth, lo, hi int, patterns *pattern) error {
 			return p.fail("no colon after a member's name")
 		}
 		p.at++
-		p.out = append(p.out, ':')
 		p.skipSpace()
 
 		memberLo, memberHi := lo, lo
@@ -304,14 +279,15 @@ func (p *parser) object(depth, lo, hi int, patterns *pattern) error {
 			memberHi = len(p.active)
 		}
 		reorders, kept := len(p.reorders), len(p.kept)
-		m.value = uint32(len(p.out))
+		m.value = uint32(p.position())
 		if err := p.value(depth, memberLo, memberHi, patterns); err != nil {
 			return err
 		}
 		p.active = p.active[:hi]
-		m.end = uint32(len(p.out))
+		m.end = uint32(p.position())
 		if m.excluded {
-			p.out, p.reorders, p.kept = p.out[:start], p.reorders[:reorders], p.kept[:kept]
+			p.truncate(start)
+			p.reorders, p.kept = p.reorders[:reorders], p.kept[:kept]
 		} else {
 			isEmpty = false
 		}
@@ -320,7 +296,11 @@ func (p *parser) object(depth, lo, hi int, patterns *pattern) error {
 		p.skipSpace()
 		switch p.peek() {
 		case ',':
+			start = p.position()
 			p.at++
+			if isEmpty {
+				p.truncate(start)
+			}
 			p.skipSpace()
 		case '}':
 			p.at++
@@ -345,35 +325,4 @@ func (p *parser) descend(lo, hi int, name []byte) (childLo, childHi int, exclude
 		}
 	}
 	return childLo, len(p.active), excluded
-}
-
-// text reads a string, writes its canonical text and returns, if asked for, it without quotes and escapes.
-func (p *parser) text(wantPlain bool) (plain span, err error) {
-	start := p.at
-	i := start + 1
-	ascii := byte(0)
-	for ; i < len(p.source); i++ {
-		c := p.source[i]
-		if c == '"' {
-			break
-		}
-		if c == '\\' {
-			return p.escapedText(start, i, wantPlain)
-		}
-		if c < 0x20 {
-			p.at = i
-			return span{}, p.fail("control character in a string")
-		}
-		ascii |= c
-	}
-	if i >= len(p.source) {
-		p.at = i
-		return span{}, p.fail("a string does not end")
-	}
-	if ascii >= utf8.RuneSelf && !utf8.Valid(p.source[start+1:i]) {
-		return span{}, p.fail("invalid UTF-8 in a string")
-	}
-	p.out = append(p.out, p.source[start:i+1]...)
-	p.at = i + 1
-	return span{start: uint32(start + 1), end: uint32(i)}, nil
 }

@@ -1,14 +1,65 @@
 package hashing
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
+// text reads a string, writes its canonical text and returns, if asked for, it without quotes and escapes.
+func (p *parser) text(wantPlain bool) (plain span, err error) {
+	start := p.at
+	i, isASCII := skipPlain(p.source, start+1)
+	if i >= len(p.source) {
+		p.at = i
+		return span{}, p.fail("a string does not end")
+	}
+	switch c := p.source[i]; {
+	case c == '\\':
+		return p.escapedText(start, i, wantPlain)
+	case c != '"':
+		p.at = i
+		return span{}, p.fail("control character in a string")
+	}
+	if !isASCII && !utf8.Valid(p.source[start+1:i]) {
+		return span{}, p.fail("invalid UTF-8 in a string")
+	}
+	p.at = i + 1
+	return span{start: uint32(start + 1), end: uint32(i)}, nil
+}
+
+// skipPlain returns the index of the first quote, backslash or control character in text at or behind the index i,
+// or the length of text; and whether all before it is ASCII. It looks at eight bytes at a time.
+func skipPlain(text []byte, i int) (end int, isASCII bool) {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	seen := uint64(0)
+	for ; i+8 <= len(text); i += 8 {
+		v := binary.LittleEndian.Uint64(text[i:])
+		quote, backslash := v^ones*'"', v^ones*'\\'
+		// The lowest high bit that is set marks the first byte that ends the run; those above it may be wrong.
+		stop := ((quote-ones)&^quote | (backslash-ones)&^backslash | (v-ones*0x20)&^v) & highs
+		if stop != 0 {
+			index := bits.TrailingZeros64(stop) &^ 7
+			seen |= v & (1<<index - 1)
+			return i + index/8, seen&highs == 0
+		}
+		seen |= v
+	}
+	for ; i < len(text); i++ {
+		if c := text[i]; c == '"' || c == '\\' || c < 0x20 {
+			break
+		}
+		seen |= uint64(text[i])
+	}
+	return i, seen&highs == 0
+}
+
 // escapedText reads a string that has an escape at the index at.
 func (p *parser) escapedText(start, at int, wantPlain bool) (plain span, err error) {
-	outStart := len(p.out)
-	p.out = append(p.out, p.source[start:at]...)
+	outStart := p.position()
+	p.at = at
+	p.flush()
 	for i := at; ; {
 		if i >= len(p.source) {
 			p.at = i
@@ -22,6 +73,7 @@ func (p *parser) escapedText(start, at int, wantPlain bool) (plain span, err err
 				return span{}, p.fail("invalid UTF-8 in a string")
 			}
 			p.at = i + 1
+			p.drop()
 			if wantPlain {
 				plain = p.plainText(p.out[outStart+1 : len(p.out)-1])
 			}
